@@ -1,0 +1,143 @@
+/* bloomidx--1.0.sql */
+
+-- complain if script is sourced in psql, rather than via CREATE EXTENSION
+\echo Use "CREATE EXTENSION bloomidx" to load this file. \quit
+
+CREATE FUNCTION bloomidx_handler(internal)
+RETURNS index_am_handler
+AS 'MODULE_PATHNAME'
+LANGUAGE C;
+
+CREATE ACCESS METHOD bloomidx TYPE INDEX HANDLER bloomidx_handler;
+COMMENT ON ACCESS METHOD bloomidx IS
+	'Bloom filter for every range of heap pages';
+
+-- Hash functions of types whose equality is equality of bytes.  The other
+-- types use their own extended hash functions.
+
+CREATE FUNCTION bloomidx_hash(bool, bigint) RETURNS bigint
+AS 'MODULE_PATHNAME', 'bloomidx_hash_bool'
+LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+
+CREATE FUNCTION bloomidx_hash(int2, bigint) RETURNS bigint
+AS 'MODULE_PATHNAME', 'bloomidx_hash_int2'
+LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+
+CREATE FUNCTION bloomidx_hash(int4, bigint) RETURNS bigint
+AS 'MODULE_PATHNAME', 'bloomidx_hash_int4'
+LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+
+CREATE FUNCTION bloomidx_hash(int8, bigint) RETURNS bigint
+AS 'MODULE_PATHNAME', 'bloomidx_hash_int8'
+LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+
+CREATE FUNCTION bloomidx_hash(oid, bigint) RETURNS bigint
+AS 'MODULE_PATHNAME', 'bloomidx_hash_oid'
+LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+
+CREATE FUNCTION bloomidx_hash(date, bigint) RETURNS bigint
+AS 'MODULE_PATHNAME', 'bloomidx_hash_int4'
+LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+
+CREATE FUNCTION bloomidx_hash(timestamp, bigint) RETURNS bigint
+AS 'MODULE_PATHNAME', 'bloomidx_hash_int8'
+LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+
+CREATE FUNCTION bloomidx_hash(timestamptz, bigint) RETURNS bigint
+AS 'MODULE_PATHNAME', 'bloomidx_hash_int8'
+LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+
+CREATE FUNCTION bloomidx_hash(uuid, bigint) RETURNS bigint
+AS 'MODULE_PATHNAME', 'bloomidx_hash_uuid'
+LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+
+CREATE FUNCTION bloomidx_hash(bytea, bigint) RETURNS bigint
+AS 'MODULE_PATHNAME', 'bloomidx_hash_bytea'
+LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+
+CREATE FUNCTION bloomidx_hash(text, bigint) RETURNS bigint
+AS 'MODULE_PATHNAME', 'bloomidx_hash_text'
+LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+
+-- Operator classes
+
+CREATE OPERATOR CLASS bool_ops DEFAULT FOR TYPE bool USING bloomidx AS
+	OPERATOR 1 = (bool, bool),
+	FUNCTION 1 bloomidx_hash(bool, bigint);
+
+CREATE OPERATOR FAMILY integer_ops USING bloomidx;
+
+CREATE OPERATOR CLASS int2_ops DEFAULT FOR TYPE int2 USING bloomidx
+	FAMILY integer_ops AS
+	OPERATOR 1 = (int2, int2),
+	FUNCTION 1 bloomidx_hash(int2, bigint);
+
+CREATE OPERATOR CLASS int4_ops DEFAULT FOR TYPE int4 USING bloomidx
+	FAMILY integer_ops AS
+	OPERATOR 1 = (int4, int4),
+	FUNCTION 1 bloomidx_hash(int4, bigint);
+
+CREATE OPERATOR CLASS int8_ops DEFAULT FOR TYPE int8 USING bloomidx
+	FAMILY integer_ops AS
+	OPERATOR 1 = (int8, int8),
+	FUNCTION 1 bloomidx_hash(int8, bigint);
+
+ALTER OPERATOR FAMILY integer_ops USING bloomidx ADD
+	OPERATOR 1 = (int2, int4),
+	OPERATOR 1 = (int2, int8),
+	OPERATOR 1 = (int4, int2),
+	OPERATOR 1 = (int4, int8),
+	OPERATOR 1 = (int8, int2),
+	OPERATOR 1 = (int8, int4);
+
+CREATE OPERATOR CLASS oid_ops DEFAULT FOR TYPE oid USING bloomidx AS
+	OPERATOR 1 = (oid, oid),
+	FUNCTION 1 bloomidx_hash(oid, bigint);
+
+CREATE OPERATOR FAMILY float_ops USING bloomidx;
+
+CREATE OPERATOR CLASS float4_ops DEFAULT FOR TYPE float4 USING bloomidx
+	FAMILY float_ops AS
+	OPERATOR 1 = (float4, float4),
+	FUNCTION 1 hashfloat4extended(float4, bigint);
+
+CREATE OPERATOR CLASS float8_ops DEFAULT FOR TYPE float8 USING bloomidx
+	FAMILY float_ops AS
+	OPERATOR 1 = (float8, float8),
+	FUNCTION 1 hashfloat8extended(float8, bigint);
+
+ALTER OPERATOR FAMILY float_ops USING bloomidx ADD
+	OPERATOR 1 = (float4, float8),
+	OPERATOR 1 = (float8, float4);
+
+CREATE OPERATOR CLASS numeric_ops DEFAULT FOR TYPE numeric USING bloomidx AS
+	OPERATOR 1 = (numeric, numeric),
+	FUNCTION 1 hash_numeric_extended(numeric, bigint);
+
+CREATE OPERATOR CLASS text_ops DEFAULT FOR TYPE text USING bloomidx AS
+	OPERATOR 1 = (text, text),
+	FUNCTION 1 bloomidx_hash(text, bigint);
+
+CREATE OPERATOR CLASS bpchar_ops DEFAULT FOR TYPE bpchar USING bloomidx AS
+	OPERATOR 1 = (bpchar, bpchar),
+	FUNCTION 1 hashbpcharextended(bpchar, bigint);
+
+CREATE OPERATOR CLASS bytea_ops DEFAULT FOR TYPE bytea USING bloomidx AS
+	OPERATOR 1 = (bytea, bytea),
+	FUNCTION 1 bloomidx_hash(bytea, bigint);
+
+CREATE OPERATOR CLASS uuid_ops DEFAULT FOR TYPE uuid USING bloomidx AS
+	OPERATOR 1 = (uuid, uuid),
+	FUNCTION 1 bloomidx_hash(uuid, bigint);
+
+CREATE OPERATOR CLASS date_ops DEFAULT FOR TYPE date USING bloomidx AS
+	OPERATOR 1 = (date, date),
+	FUNCTION 1 bloomidx_hash(date, bigint);
+
+CREATE OPERATOR CLASS timestamp_ops DEFAULT FOR TYPE timestamp USING bloomidx AS
+	OPERATOR 1 = (timestamp, timestamp),
+	FUNCTION 1 bloomidx_hash(timestamp, bigint);
+
+CREATE OPERATOR CLASS timestamptz_ops DEFAULT FOR TYPE timestamptz USING bloomidx AS
+	OPERATOR 1 = (timestamptz, timestamptz),
+	FUNCTION 1 bloomidx_hash(timestamptz, bigint);

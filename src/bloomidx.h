@@ -1,0 +1,276 @@
+/*-------------------------------------------------------------------------
+ *
+ * bloomidx.h
+ *	  In-memory state, the layout's struct of callbacks, and prototypes
+ *	  grouped by file.  The on-disk format is in format.h.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef BLOOMIDX_H
+#define BLOOMIDX_H
+
+#include "postgres.h"
+
+#include "access/amapi.h"
+#include "access/genam.h"
+#include "access/reloptions.h"
+#include "nodes/execnodes.h"
+#include "nodes/tidbitmap.h"
+#include "storage/bufmgr.h"
+#include "storage/itemptr.h"
+#include "utils/relcache.h"
+
+#include "filter.h"
+#include "format.h"
+
+/* The one strategy and the one support function of an operator class. */
+#define BX_EQUAL_STRATEGY	1
+#define BX_HASH_PROC		1
+#define BX_NSTRATEGIES		1
+#define BX_NPROCS			1
+
+/* Options as they stand in pg_class.reloptions; the build freezes them. */
+typedef struct BxOptions
+{
+	int32		vl_len_;		/* varlena header (do not touch directly!) */
+	int			layout;			/* BX_LAYOUT_xxx */
+	int			pages_per_range;	/* 0 means automatic */
+	double		false_positive_rate;
+} BxOptions;
+
+#define BX_MAX_PAGES_PER_RANGE		(1 << BX_MAX_LG_BASE)
+#define BX_DEFAULT_RATE				0.0002
+#define BX_MIN_RATE					0.00001
+#define BX_MAX_RATE					0.25
+
+/*
+ * Frozen facts of an index, kept in rd_amcache: options, and the blocks of the
+ * top-level pages that exist (0: none known).  Nothing that may change.
+ */
+typedef struct BxIndexCache
+{
+	uint8		layout;
+	uint8		lg_base;
+	uint32		npartitions;
+	BlockNumber top[FLEXIBLE_ARRAY_MEMBER];
+} BxIndexCache;
+
+/* What a search looks for: every key matches if one of its elements does. */
+typedef struct BxElement
+{
+	uint64		hash;
+	int			key;			/* number of the key that it belongs to */
+} BxElement;
+
+typedef struct BxQuery
+{
+	int			nkeys;
+	int			nelements;
+	BxElement  *elements;
+} BxQuery;
+
+/* A search under way: the layout calls bx_scan_add_range for what may match. */
+typedef struct BxSearch
+{
+	Relation	index;
+	Snapshot	snapshot;
+	const BxQuery *query;
+	BlockNumber heap_blocks;	/* the bitmap ends here */
+	uint8		lg_base;
+	TIDBitmap  *tbm;
+	int64		npages;			/* heap pages added so far */
+} BxSearch;
+
+/* A build under way. */
+typedef struct BxBuild
+{
+	Relation	heap;
+	Relation	index;
+	IndexInfo  *indexInfo;
+	BlockNumber heap_blocks;
+	uint8		lg_base;
+	Size		memory;			/* bytes that all may use together */
+	BxMetaPageData *meta;		/* written when the build is done */
+	void	   *layout_state;
+} BxBuild;
+
+/*
+ * Keys of a heap row, as the insert has them: first the values' keys, then a
+ * marker for each column that says NULL or NOT NULL.
+ */
+typedef struct BxRowKeys
+{
+	int			nkeys;
+	int			nvalues;
+	uint64	   *keys;
+} BxRowKeys;
+
+/* Inserts of one statement, kept in ii_AmCache. */
+typedef struct BxInsert
+{
+	Relation	index;
+	MemoryContext tmpcxt;		/* for what hashing needs, reset for each row */
+	const struct BxLayout *layout;
+	void	   *layout_state;
+	BxRowKeys	row;
+} BxInsert;
+
+/*
+ * A layout.  Build: begin (add)* end, where add gets the distinct keys of a
+ * range, in order of ranges; "done" is the part of the range that is covered
+ * so far, and doubt means that its filter must match everything.
+ */
+typedef struct BxLayout
+{
+	const char *name;
+	uint8		id;				/* BX_LAYOUT_xxx */
+
+	void		(*build_begin) (BxBuild *build);
+	void		(*build_add) (BxBuild *build, uint32 range, double done,
+							  const uint64 *keys, Size nkeys, bool doubt);
+	void		(*build_end) (BxBuild *build);
+
+	/* makes layout_state, in the current memory context */
+	void	   *(*insert_begin) (Relation index);
+	void		(*insert) (BxInsert *insert, Relation heap, ItemPointer tid,
+						   const BxRowKeys *row);
+
+	void		(*search) (BxSearch *search);
+
+	/* reads the whole directory and samples the filters */
+	void		(*collect_stats) (Relation index, BxStats *stats,
+								  BufferAccessStrategy strategy);
+
+	/*
+	 * index pages that a search of so many elements reads, if it finds
+	 * something in hit_ranges of all the ranges
+	 */
+	double		(*search_pages) (const BxStats *stats, double ranges,
+								 double elements, double hit_ranges);
+} BxLayout;
+
+/* One filter page that is to get a key; see bx_page_set_bits. */
+typedef struct BxTarget
+{
+	Buffer		buffer;
+	uint64		lh;				/* the key's hash for the node's level */
+	int			nprobes;
+	int			child;
+} BxTarget;
+
+#define BX_MAX_TARGETS		2
+
+/* handler.c */
+extern const BxLayout *bx_layout_by_id(Relation index, uint8 id);
+
+/* options.c */
+extern void bx_options_init(void);
+extern bytea *bxoptions(Datum reloptions, bool validate);
+extern void bx_options_get(Relation index, BxOptions *options);
+
+/* hash.c */
+extern uint64 bx_hash_value(Relation index, int attno, FmgrInfo *proc,
+							Datum value);
+extern uint64 bx_hash_marker(int attno, bool isnull);
+extern FmgrInfo *bx_hash_proc(Relation index, int attno);
+extern void bx_hash_proc_for_type(Relation index, int attno, Oid type,
+								  FmgrInfo *proc);
+extern void bx_hash_row(Relation index, const Datum *values,
+						const bool *isnull, BxRowKeys *row);
+extern void bx_hash_row_alloc(Relation index, BxRowKeys *row);
+
+/* page.c */
+extern void bx_page_corrupted(Relation index, BlockNumber blkno,
+							  const char *problem) pg_attribute_noreturn();
+extern void bx_page_init(Page page, uint8 kind);
+extern void bx_page_check(Relation index, Buffer buffer, uint8 kind);
+extern bool bx_page_is_slice(Page page, int level, uint32 node, uint32 slice,
+							 const BxNodeDesc *desc);
+extern BlockNumber bx_page_extend(Relation index, uint32 npages);
+extern void bx_page_write_new(Relation index, BlockNumber blkno,
+							  const char *image, bool wal);
+extern void bx_page_set_bits(Relation index, const BxTarget *targets,
+							 int ntargets);
+extern void bx_meta_init(Page page, const BxOptions *options, uint8 lg_base);
+extern void bx_meta_read(Relation index, BxMetaPageData *meta);
+extern void bx_meta_write(Relation index, const BxMetaPageData *meta);
+
+/* directory.c */
+extern bool bx_dir_geometry(Relation index, uint8 *layout, uint8 *lg_base);
+extern void bx_dir_tops(Relation index, uint32 first, uint32 n,
+						BlockNumber *tops);
+extern void bx_dir_forget(Relation index);
+extern void bx_dir_check_top(Relation index, Buffer buffer, uint32 partition);
+extern void bx_dir_check_desc(Relation index, BlockNumber blkno,
+							  const BxNodeDesc *desc,
+							  BlockNumber *index_blocks);
+extern void bx_dir_alloc_slices(Relation index, int level, uint32 node,
+								double keys, double rate, uint32 generation,
+								BxNodeDesc *desc, bool wal);
+extern void bx_dir_add_partition(Relation index, BxMetaPageData *meta,
+								 uint32 partition,
+								 const BxTopPageData *content, bool wal);
+extern uint8 bx_dir_auto_lg_base(double keys_per_page);
+extern void bx_dir_make_segment(Relation index, Relation heap,
+								ItemPointer tid);
+extern bool bx_dir_sample_fill(Relation index, int level, uint32 node,
+							   const BxNodeDesc *desc,
+							   BufferAccessStrategy strategy, int *bits_set);
+
+/* Rate of the summary's filters: this part of all segments is read in vain. */
+#define BX_SUMMARY_RATE		0.01
+
+/* partitioned.c */
+extern const BxLayout bx_layout_partitioned;
+
+/* heapscan.c */
+typedef struct BxHeapScan BxHeapScan;
+extern BxHeapScan *bx_heapscan_begin(Relation heap, Relation index,
+									 IndexInfo *indexInfo, Size memory);
+extern void bx_heapscan_block(BxHeapScan *scan, BlockNumber blkno);
+extern Size bx_heapscan_keys(BxHeapScan *scan, const uint64 **keys,
+							 bool *doubt);
+extern bool bx_heapscan_is_full(BxHeapScan *scan);
+extern void bx_heapscan_clear(BxHeapScan *scan);
+extern void bx_heapscan_tuples(BxHeapScan *scan, double *heap_tuples,
+							   double *index_tuples);
+extern void bx_heapscan_end(BxHeapScan *scan);
+
+/* build.c */
+extern IndexBuildResult *bxbuild(Relation heap, Relation index,
+								 IndexInfo *indexInfo);
+extern void bxbuildempty(Relation index);
+extern char *bxbuildphasename(int64 phasenum);
+
+/* insert.c */
+extern bool bxinsert(Relation index, Datum *values, bool *isnull,
+					 ItemPointer ht_ctid, Relation heap,
+					 IndexUniqueCheck checkUnique, bool indexUnchanged,
+					 IndexInfo *indexInfo);
+
+/* scan.c */
+extern IndexScanDesc bxbeginscan(Relation index, int nkeys, int norderbys);
+extern void bxrescan(IndexScanDesc scan, ScanKey scankey, int nscankeys,
+					 ScanKey orderbys, int norderbys);
+extern int64 bxgetbitmap(IndexScanDesc scan, TIDBitmap *tbm);
+extern void bxendscan(IndexScanDesc scan);
+extern void bx_scan_add_range(BxSearch *search, uint32 range);
+
+/* vacuum.c */
+extern IndexBulkDeleteResult *bxbulkdelete(IndexVacuumInfo *info,
+										   IndexBulkDeleteResult *stats,
+										   IndexBulkDeleteCallback callback,
+										   void *callback_state);
+extern IndexBulkDeleteResult *bxvacuumcleanup(IndexVacuumInfo *info,
+											  IndexBulkDeleteResult *stats);
+
+/* cost.c */
+extern void bxcostestimate(struct PlannerInfo *root, struct IndexPath *path,
+						   double loop_count, Cost *indexStartupCost,
+						   Cost *indexTotalCost, Selectivity *indexSelectivity,
+						   double *indexCorrelation, double *indexPages);
+
+/* validate.c */
+extern bool bxvalidate(Oid opclassoid);
+
+#endif							/* BLOOMIDX_H */

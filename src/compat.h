@@ -1,0 +1,75 @@
+/*-------------------------------------------------------------------------
+ *
+ * compat.h
+ *	  Differences between the supported PostgreSQL versions.
+ *
+ * Every test of PG_VERSION_NUM is here, but for the fields of the
+ * IndexAmRoutine in handler.c.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef BX_COMPAT_H
+#define BX_COMPAT_H
+
+#include "commands/vacuum.h"
+#include "nodes/tidbitmap.h"
+#include "storage/bufmgr.h"
+#include "storage/lmgr.h"
+#include "utils/rel.h"
+#include "utils/relcache.h"
+#include "utils/selfuncs.h"
+
+#if PG_VERSION_NUM < 140000
+#error "bloomidx needs PostgreSQL 14 or later"
+#endif
+
+/* 17 took old_snapshot_threshold away. */
+#if PG_VERSION_NUM < 170000
+#define bx_test_for_old_snapshot(snapshot, rel, page) \
+	TestForOldSnapshot(snapshot, rel, page)
+#else
+#define bx_test_for_old_snapshot(snapshot, rel, page) ((void) 0)
+#endif
+
+#if PG_VERSION_NUM < 180000
+#define bx_vacuum_delay_point()		vacuum_delay_point()
+#else
+#define bx_vacuum_delay_point()		vacuum_delay_point(false)
+#endif
+
+#if PG_VERSION_NUM < 170000
+#define bx_estimate_array_length(root, node)	estimate_array_length(node)
+#else
+#define bx_estimate_array_length(root, node)	estimate_array_length(root, node)
+#endif
+
+/* 18 counts the searches of a scan, for EXPLAIN ANALYZE. */
+#if PG_VERSION_NUM >= 180000
+#define bx_count_search(scan) \
+	do { if ((scan)->instrument) (scan)->instrument->nsearches++; } while (0)
+#else
+#define bx_count_search(scan)		((void) 0)
+#endif
+
+/*
+ * Appends an all-zero page.  The caller holds the relation's extension lock,
+ * so that several calls give consecutive blocks.
+ */
+static inline BlockNumber
+bx_extend_by_one(Relation rel, ForkNumber fork)
+{
+	Buffer		buffer;
+	BlockNumber blkno;
+
+#if PG_VERSION_NUM < 160000
+	buffer = ReadBufferExtended(rel, fork, P_NEW, RBM_NORMAL, NULL);
+#else
+	buffer = ExtendBufferedRel(BMR_REL(rel), fork, NULL,
+							   EB_SKIP_EXTENSION_LOCK);
+#endif
+	blkno = BufferGetBlockNumber(buffer);
+	ReleaseBuffer(buffer);
+	return blkno;
+}
+
+#endif							/* BX_COMPAT_H */

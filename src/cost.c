@@ -1,0 +1,185 @@
+/*-------------------------------------------------------------------------
+ *
+ * cost.c
+ *	  What a scan costs: the index pages that it reads, and the heap ranges
+ *	  that match, rightly or in vain.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include <math.h>
+
+#include "access/genam.h"
+#include "nodes/pathnodes.h"
+#include "optimizer/cost.h"
+#include "optimizer/optimizer.h"
+#include "utils/selfuncs.h"
+#include "utils/spccache.h"
+
+#include "bloomidx.h"
+#include "compat.h"
+
+/* What the model knows of an index. */
+typedef struct IndexFacts
+{
+	const BxLayout *layout;
+	BxStats		stats;
+	double		ranges;
+	double		pages_per_range;
+	double		segment_rate;
+	double		summary_rate;
+} IndexFacts;
+
+/* Reads the metapage, or invents one for an index that does not exist. */
+static void
+get_facts(IndexOptInfo *index, IndexFacts *facts)
+{
+	double		rows_per_page = index->rel->tuples / Max(index->rel->pages, 1);
+	uint8		lg_base = BX_LG_BASE_UNSET;
+
+	memset(facts, 0, sizeof(*facts));
+	facts->layout = &bx_layout_partitioned;
+	facts->segment_rate = BX_DEFAULT_RATE;
+	if (!index->hypothetical)
+	{
+		/* the planner holds a lock already */
+		Relation	rel = index_open(index->indexoid, NoLock);
+		BxMetaPageData meta;
+
+		bx_meta_read(rel, &meta);
+		facts->layout = bx_layout_by_id(rel, meta.layout);
+		facts->stats = meta.stats;
+		facts->segment_rate = meta.false_positive_rate;
+		lg_base = meta.lg_base;
+		index_close(rel, NoLock);
+	}
+	if (lg_base == BX_LG_BASE_UNSET)
+		lg_base = bx_dir_auto_lg_base(rows_per_page * index->nkeycolumns);
+	facts->pages_per_range = 1 << lg_base;
+	facts->ranges = Max(ceil(index->rel->pages / facts->pages_per_range), 1);
+	if (facts->stats.segments > 0)
+		facts->segment_rate = facts->stats.segment_rate;
+	facts->summary_rate = facts->stats.summarized > 0 ?
+		facts->stats.summary_rate : BX_SUMMARY_RATE;
+}
+
+/* Ranges that hold at least one of so many rows, if these are anywhere. */
+static double
+ranges_hit(double ranges, double rows)
+{
+	if (ranges <= 1)
+		return Min(ranges, rows);
+	return ranges * -expm1(rows * log1p(-1.0 / ranges));
+}
+
+/* Values that a qual looks for. */
+static double
+count_elements(PlannerInfo *root, Node *clause)
+{
+	if (IsA(clause, ScalarArrayOpExpr))
+		return Max(1, bx_estimate_array_length(root,
+											   lsecond(((ScalarArrayOpExpr *) clause)->args)));
+	return 1;
+}
+
+/* Part of all ranges that a qual alone lets through, rightly or in vain. */
+static double
+match_fraction(PlannerInfo *root, IndexOptInfo *index, IndexFacts *facts,
+			   RestrictInfo *qual, double elements)
+{
+	double		rows = index->rel->tuples *
+		clause_selectivity(root, (Node *) qual, index->rel->relid, JOIN_INNER,
+						   NULL);
+	double		hit = ranges_hit(facts->ranges, rows) / facts->ranges;
+	double		segments = Max(facts->ranges / BX_FANOUT, 1);
+	double		segment_hit = ranges_hit(segments, rows) / segments;
+	double		passes = Min(1.0, segment_hit + elements * facts->summary_rate);
+	double		in_vain = Min(1.0, elements * facts->segment_rate);
+
+	/* without a summary every segment passes */
+	if (facts->stats.summarized == 0)
+		passes = 1.0;
+	return hit + (1.0 - hit) * passes * in_vain;
+}
+
+void
+bxcostestimate(PlannerInfo *root, IndexPath *path, double loop_count,
+			   Cost *indexStartupCost, Cost *indexTotalCost,
+			   Selectivity *indexSelectivity, double *indexCorrelation,
+			   double *indexPages)
+{
+	IndexOptInfo *index = path->indexinfo;
+	RelOptInfo *rel = index->rel;
+	List	   *quals = get_quals_from_indexclauses(path->indexclauses);
+	List	   *all_quals = add_predicate_to_index_quals(index, quals);
+	IndexFacts	facts;
+	QualCost	recheck;
+	double		random_page_cost;
+	double		seq_page_cost;
+	double		elements = 0;
+	double		fraction = 1;
+	double		hit;
+	double		index_pages;
+	double		heap_pages;
+	double		tuples;
+	double		pages = Max(rel->pages, 1);
+	double		charged;
+	ListCell   *lc;
+
+	get_facts(index, &facts);
+	get_tablespace_page_costs(index->reltablespace, &random_page_cost,
+							  &seq_page_cost);
+
+	/* ranges that match */
+	hit = ranges_hit(facts.ranges,
+					 rel->tuples * clauselist_selectivity(root, all_quals,
+														  rel->relid,
+														  JOIN_INNER, NULL));
+	foreach(lc, quals)
+	{
+		RestrictInfo *qual = lfirst_node(RestrictInfo, lc);
+		double		n = count_elements(root, (Node *) qual->clause);
+
+		elements += n;
+		fraction *= match_fraction(root, index, &facts, qual, n);
+	}
+	if (quals == NIL)
+		fraction = hit / facts.ranges;
+	heap_pages = Max(fraction, hit / facts.ranges) * pages;
+	heap_pages = Max(heap_pages, Min(1.0, hit) * facts.pages_per_range);
+	heap_pages = Min(heap_pages, pages);
+
+	/* index pages, some of which a repeated scan finds in cache */
+	index_pages = facts.layout->search_pages(&facts.stats, facts.ranges,
+											 Max(elements, 1), hit);
+	if (!index->hypothetical)
+		index_pages = Min(index_pages, Max(index->pages, 1));
+	if (loop_count > 1)
+		index_pages = index_pages_fetched(index_pages * loop_count,
+										  Max(index->pages, 1),
+										  Max(index->pages, 1), root) /
+			loop_count;
+
+	/*
+	 * The planner turns our selectivity into a number of tuples, and takes it
+	 * that these are spread over the heap.  Ours come as whole pages.  So we
+	 * give the selectivity that makes it expect the right number of pages...
+	 */
+	charged = 2.0 * pages * heap_pages / (2.0 * pages - heap_pages);
+	*indexSelectivity = charged / Max(rel->tuples, 1);
+	CLAMP_PROBABILITY(*indexSelectivity);
+
+	/* ... and charge here for the other tuples on them, which are rechecked */
+	tuples = heap_pages * rel->tuples / pages;
+	cost_qual_eval(&recheck, all_quals, root);
+	*indexStartupCost = index_other_operands_eval_cost(root, quals) +
+		recheck.startup;
+	*indexTotalCost = *indexStartupCost +
+		index_pages * random_page_cost +
+		(index_pages + heap_pages) * 10 * cpu_operator_cost +
+		elements * 10 * cpu_operator_cost +
+		Max(tuples - charged, 0) * (cpu_tuple_cost + recheck.per_tuple);
+	*indexCorrelation = 0;
+	*indexPages = index_pages;
+}

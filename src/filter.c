@@ -1,0 +1,160 @@
+/*-------------------------------------------------------------------------
+ *
+ * filter.c
+ *	  Sizing of the filters, and what their fill tells.
+ *
+ * One child's filter in one slice is a plain Bloom filter of nrows bits.  Its
+ * keys are spread over the slices by hash, so the number that falls into a
+ * slice varies, and the rate is the average over that spread: with few slices
+ * much better than the Poisson formula of blocked Bloom filters, with one
+ * slice as good as a single large filter.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "filter.h"
+
+#include <math.h>
+
+/*
+ * Planning for fewer keys than this saves nothing: one slice holds them at any
+ * rate that is allowed.  It leaves room for those that come later.
+ */
+#define FEWEST_KEYS		16
+
+/* A rate this much above the target is accepted rather than another slice. */
+#define RATE_SLACK		1.25
+
+/* Chance that a filter of nrows bits answers "maybe" to a key it lacks. */
+static double
+plain_rate(double keys, int nrows, int nprobes)
+{
+	double		clear = exp(keys * nprobes * log1p(-1.0 / nrows));
+
+	return pow(1.0 - clear, nprobes);
+}
+
+/*
+ * The rate of filters of "keys" keys, spread over nslices slices: the plain
+ * rate averaged over the binomial distribution of keys in a slice.
+ */
+double
+bx_filter_rate(double keys, uint32_t nslices, int nrows, int nprobes)
+{
+	double		mean = keys / nslices;
+	double		share = 1.0 / nslices;
+	double		odds;
+	double		chance;
+	double		sum = 0;
+	int			last;
+
+	if (keys <= 0)
+		return 0;
+
+	/* the start of the recurrence would underflow; the spread is small here */
+	if (nslices == 1 || mean > 600)
+		return plain_rate(mean, nrows, nprobes);
+
+	odds = share / (1.0 - share);
+	chance = exp(keys * log1p(-share));
+	last = (int) (mean + 10 * sqrt(mean) + 10);
+	for (int i = 0; i <= last && i <= keys; i++)
+	{
+		/* what is less likely than this cannot matter */
+		if (chance > 1e-12)
+			sum += chance * plain_rate(i, nrows, nprobes);
+		chance *= (keys - i) / (i + 1) * odds;
+	}
+	return sum < 1.0 ? sum : 1.0;
+}
+
+/*
+ * The fewest probes that reach the target, else those with the lowest rate;
+ * *rate is the rate with them.  Fewer probes are less work and less WAL, and
+ * bear it better when more keys come than planned.
+ */
+static int
+choose_probes(double keys, uint32_t nslices, int nrows, double target,
+			  double *rate)
+{
+	double		ideal = (double) nrows * nslices / keys * M_LN2;
+	int			best = 1;
+
+	*rate = 2;
+	for (int k = 1; k <= BX_MAX_PROBES && k <= ideal + 2; k++)
+	{
+		double		r = bx_filter_rate(keys, nslices, nrows, k);
+
+		if (r < *rate)
+		{
+			*rate = r;
+			best = k;
+		}
+		if (r <= target)
+			break;
+	}
+	return best;
+}
+
+/*
+ * The smallest geometry that keeps the rate of filters of "keys" keys near
+ * the target.
+ */
+BxPlan
+bx_filter_plan(double keys, double target, int nrows)
+{
+	BxPlan		plan;
+	double		rate;
+	double		fewest;
+
+	if (!(keys >= FEWEST_KEYS))
+		keys = FEWEST_KEYS;
+
+	/* no filter does better than one large one with the best probes */
+	fewest = floor(keys * -log(target * RATE_SLACK) / (M_LN2 * M_LN2) / nrows);
+
+	/* a guard only: 2^24 slices are 128 GB */
+	if (fewest > (1 << 24))
+		fewest = 1 << 24;
+	plan.nslices = fewest < 1 ? 1 : (uint32_t) fewest;
+	for (;;)
+	{
+		plan.nprobes = choose_probes(keys, plan.nslices, nrows, target,
+									 &rate);
+		if (rate <= target * RATE_SLACK || plan.nslices >= (1 << 24))
+			return plan;
+		plan.nslices += 1 + plan.nslices / 64;
+	}
+}
+
+/* Counts the bits that are set in each column; bits_set has BX_MASK_BITS. */
+void
+bx_filter_count(const char *rows, int nrows, int *bits_set)
+{
+	memset(bits_set, 0, sizeof(int) * BX_MASK_BITS);
+	for (int r = 0; r < nrows; r++)
+	{
+		BxMask		row;
+
+		memcpy(&row, rows + (size_t) r * BX_MASK_BYTES, BX_MASK_BYTES);
+		for (int c = bx_mask_next(&row, 0); c < BX_MASK_BITS;
+			 c = bx_mask_next(&row, c + 1))
+			bits_set[c]++;
+	}
+}
+
+/* The rate of a filter of nrows bits of which so many are set. */
+double
+bx_filter_fill_rate(int bits_set, int nrows, int nprobes)
+{
+	return pow((double) bits_set / nrows, nprobes);
+}
+
+/* How many keys a filter of nrows bits holds if so many of them are set. */
+double
+bx_filter_fill_keys(int bits_set, int nrows, int nprobes)
+{
+	if (bits_set >= nrows)
+		bits_set = nrows - 1;	/* saturated: at least this many */
+	return log1p(-(double) bits_set / nrows) /
+		(nprobes * log1p(-1.0 / nrows));
+}

@@ -1,0 +1,241 @@
+/*-------------------------------------------------------------------------
+ *
+ * hash.c
+ *	  From a datum to the 64-bit hash that stands for it in the filters.
+ *
+ * An operator class names a function (type, bigint) returns bigint, the form
+ * of PostgreSQL's own extended hash functions, that gives equal hashes to equal
+ * values.  Types whose equality is equality of bytes have one here, which is
+ * XXH3 of the bytes; all others use the type's own.  Integers of all widths
+ * are hashed as eight little-endian bytes, so that int4_column = 5::bigint
+ * finds its row.  The result is mixed with the column's number, so that equal
+ * values in two columns are different keys.
+ *
+ * The filters on disk depend on all of this: a change needs a new
+ * BX_HASH_VERSION.  XXH3 has been stable since xxHash 0.8.0.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include "catalog/pg_collation.h"
+#include "fmgr.h"
+#include "utils/builtins.h"
+#include "utils/lsyscache.h"
+#include "utils/rel.h"
+#include "utils/uuid.h"
+
+#include "bloomidx.h"
+
+#if XXH_VERSION_NUMBER < 800
+#error "bloomidx needs xxHash 0.8.0 or later"
+#endif
+
+PG_FUNCTION_INFO_V1(bloomidx_hash_bool);
+PG_FUNCTION_INFO_V1(bloomidx_hash_int2);
+PG_FUNCTION_INFO_V1(bloomidx_hash_int4);
+PG_FUNCTION_INFO_V1(bloomidx_hash_int8);
+PG_FUNCTION_INFO_V1(bloomidx_hash_oid);
+PG_FUNCTION_INFO_V1(bloomidx_hash_uuid);
+PG_FUNCTION_INFO_V1(bloomidx_hash_bytea);
+PG_FUNCTION_INFO_V1(bloomidx_hash_text);
+
+/* What a key says of a column. */
+typedef enum KeyKind
+{
+	KEY_VALUE = 1,
+	KEY_NULL = 2,
+	KEY_NOT_NULL = 3
+} KeyKind;
+
+/* XXH3 of an integer as eight little-endian bytes. */
+static uint64
+hash_int(uint64 value, uint64 seed)
+{
+	uint8		bytes[8];
+
+	for (int i = 0; i < 8; i++)
+		bytes[i] = (uint8) (value >> (8 * i));
+	return XXH3_64bits_withSeed(bytes, sizeof(bytes), seed);
+}
+
+static uint64
+column_seed(int attno, KeyKind kind)
+{
+	return ((uint64) attno << 8) | kind;
+}
+
+Datum
+bloomidx_hash_bool(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_INT64(hash_int(PG_GETARG_BOOL(0), PG_GETARG_INT64(1)));
+}
+
+Datum
+bloomidx_hash_int2(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_INT64(hash_int((int64) PG_GETARG_INT16(0), PG_GETARG_INT64(1)));
+}
+
+/* also for date */
+Datum
+bloomidx_hash_int4(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_INT64(hash_int((int64) PG_GETARG_INT32(0), PG_GETARG_INT64(1)));
+}
+
+/* also for timestamp and timestamptz */
+Datum
+bloomidx_hash_int8(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_INT64(hash_int(PG_GETARG_INT64(0), PG_GETARG_INT64(1)));
+}
+
+Datum
+bloomidx_hash_oid(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_INT64(hash_int(PG_GETARG_OID(0), PG_GETARG_INT64(1)));
+}
+
+Datum
+bloomidx_hash_uuid(PG_FUNCTION_ARGS)
+{
+	pg_uuid_t  *uuid = PG_GETARG_UUID_P(0);
+
+	PG_RETURN_INT64(XXH3_64bits_withSeed(uuid->data, UUID_LEN,
+										 PG_GETARG_INT64(1)));
+}
+
+Datum
+bloomidx_hash_bytea(PG_FUNCTION_ARGS)
+{
+	bytea	   *value = PG_GETARG_BYTEA_PP(0);
+	uint64		hash = XXH3_64bits_withSeed(VARDATA_ANY(value),
+											VARSIZE_ANY_EXHDR(value),
+											PG_GETARG_INT64(1));
+
+	PG_FREE_IF_COPY(value, 0);
+	PG_RETURN_INT64(hash);
+}
+
+/* Whether equal strings have equal bytes; remembers the answer in flinfo. */
+static bool
+is_deterministic(FmgrInfo *flinfo, Oid collation)
+{
+	struct
+	{
+		Oid			collation;
+		bool		result;
+	}		   *cache = flinfo->fn_extra;
+
+	if (collation == DEFAULT_COLLATION_OID || collation == C_COLLATION_OID)
+		return true;
+	if (!OidIsValid(collation))
+		ereport(ERROR,
+				(errcode(ERRCODE_INDETERMINATE_COLLATION),
+				 errmsg("could not determine which collation to use for string hashing"),
+				 errhint("Use the COLLATE clause to set the collation explicitly.")));
+	if (cache == NULL || cache->collation != collation)
+	{
+		if (cache == NULL)
+			cache = MemoryContextAlloc(flinfo->fn_mcxt, sizeof(*cache));
+		cache->result = get_collation_isdeterministic(collation);
+		cache->collation = collation;
+		flinfo->fn_extra = cache;
+	}
+	return cache->result;
+}
+
+Datum
+bloomidx_hash_text(PG_FUNCTION_ARGS)
+{
+	if (!is_deterministic(fcinfo->flinfo, PG_GET_COLLATION()))
+		return DirectFunctionCall2Coll(hashtextextended, PG_GET_COLLATION(),
+									   PG_GETARG_DATUM(0),
+									   PG_GETARG_DATUM(1));
+	return bloomidx_hash_bytea(fcinfo);
+}
+
+/* The hash function of an indexed column. */
+FmgrInfo *
+bx_hash_proc(Relation index, int attno)
+{
+	return index_getprocinfo(index, attno, BX_HASH_PROC);
+}
+
+/*
+ * Looks up the function for a value of another type of the column's operator
+ * family.  The column's own is right where the type is the column's, or is
+ * passed as a polymorphic one.
+ */
+void
+bx_hash_proc_for_type(Relation index, int attno, Oid type, FmgrInfo *proc)
+{
+	Oid			own = index->rd_opcintype[attno - 1];
+	Oid			function;
+
+	if (!OidIsValid(type) || type == own)
+	{
+		fmgr_info_copy(proc, bx_hash_proc(index, attno), CurrentMemoryContext);
+		return;
+	}
+	function = get_opfamily_proc(index->rd_opfamily[attno - 1], type, type,
+								 BX_HASH_PROC);
+	if (!OidIsValid(function))
+		elog(ERROR, "missing support function %d(%u,%u) for attribute %d of index \"%s\"",
+			 BX_HASH_PROC, type, type, attno, RelationGetRelationName(index));
+	fmgr_info(function, proc);
+}
+
+/*
+ * The key of a value.  This runs the type's code, which may detoast, allocate
+ * and fail: no content lock may be held.
+ */
+uint64
+bx_hash_value(Relation index, int attno, FmgrInfo *proc, Datum value)
+{
+	Datum		hash = FunctionCall2Coll(proc,
+										 index->rd_indcollation[attno - 1],
+										 value, Int64GetDatum(0));
+
+	return hash_int(DatumGetInt64(hash), column_seed(attno, KEY_VALUE));
+}
+
+/* The key that says that a column has a NULL, or something else. */
+uint64
+bx_hash_marker(int attno, bool isnull)
+{
+	return hash_int(0, column_seed(attno, isnull ? KEY_NULL : KEY_NOT_NULL));
+}
+
+/* Makes room for the keys of a row, in the current memory context. */
+void
+bx_hash_row_alloc(Relation index, BxRowKeys *row)
+{
+	row->nkeys = row->nvalues = 0;
+	row->keys = palloc(sizeof(uint64) * 2 *
+					   IndexRelationGetNumberOfKeyAttributes(index));
+}
+
+/* The keys of a row: its values', then a marker for each column. */
+void
+bx_hash_row(Relation index, const Datum *values, const bool *isnull,
+			BxRowKeys *row)
+{
+	int			natts = IndexRelationGetNumberOfKeyAttributes(index);
+
+	row->nvalues = 0;
+	for (int i = 0; i < natts; i++)
+	{
+		if (!isnull[i])
+			row->keys[row->nvalues++] =
+				bx_hash_value(index, i + 1, bx_hash_proc(index, i + 1),
+							  values[i]);
+	}
+	row->nkeys = row->nvalues;
+	for (int i = 0; i < natts; i++)
+		row->keys[row->nkeys++] = bx_hash_marker(i + 1, isnull[i]);
+}

@@ -1,0 +1,330 @@
+/*-------------------------------------------------------------------------
+ *
+ * page.c
+ *	  Pages: identity, allocation, the metapage, and the WAL record that sets
+ *	  a key's bits.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/generic_xlog.h"
+#include "access/xloginsert.h"
+#include "miscadmin.h"
+#include "storage/lmgr.h"
+
+#include "bloomidx.h"
+#include "compat.h"
+
+/* Raises the error for a page that cannot be what the index needs there. */
+void
+bx_page_corrupted(Relation index, BlockNumber blkno, const char *problem)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_INDEX_CORRUPTED),
+			 errmsg("index \"%s\" is damaged at block %u: %s",
+					RelationGetRelationName(index), blkno, problem),
+			 errhint("Please REINDEX it.")));
+}
+
+/* Bytes of content that a page of this kind has from the start. */
+static Size
+content_size(uint8 kind)
+{
+	switch (kind)
+	{
+		case BX_PAGE_META:
+			return sizeof(BxMetaPageData);
+		case BX_PAGE_MAP:
+			return sizeof(BxRegionData) * BX_REGIONS_PER_MAP;
+		case BX_PAGE_TOP:
+			return sizeof(BxTopPageData);
+		default:
+			return 0;
+	}
+}
+
+/* Makes an empty page of a kind; the rest of its identity is the caller's. */
+void
+bx_page_init(Page page, uint8 kind)
+{
+	BxPageOpaqueData *opaque;
+
+	PageInit(page, BLCKSZ, sizeof(BxPageOpaqueData));
+	((PageHeader) page)->pd_lower = BX_CONTENT_OFFSET + content_size(kind);
+	opaque = BxPageGetOpaque(page);
+	opaque->kind = kind;
+	opaque->page_id = BX_PAGE_ID;
+}
+
+/*
+ * Says what is wrong with a page that should be one of ours, or returns NULL.
+ * What it has seen makes every access at the format's offsets safe.
+ */
+static const char *
+find_problem(Page page, uint8 kind)
+{
+	PageHeader	header = (PageHeader) page;
+	Size		lower = BX_CONTENT_OFFSET + content_size(kind);
+
+	if (PageIsNew(page))
+		return "the page is all zeroes";
+	if (header->pd_special != BX_OPAQUE_OFFSET ||
+		BxPageGetOpaque(page)->page_id != BX_PAGE_ID)
+		return "not a page of bloomidx";
+	if (BxPageGetOpaque(page)->kind != kind)
+		return "a page of another kind";
+	if (header->pd_upper != BX_OPAQUE_OFFSET ||
+		(header->pd_lower != lower &&
+		 !(kind == BX_PAGE_SLICE && header->pd_lower == BX_SLICE_LOWER_FULL)))
+		return "impossible page header";
+	return NULL;
+}
+
+/* Refuses a page that is not of the expected kind.  Any lock will do. */
+void
+bx_page_check(Relation index, Buffer buffer, uint8 kind)
+{
+	const char *problem = find_problem(BufferGetPage(buffer), kind);
+
+	if (problem)
+		bx_page_corrupted(index, BufferGetBlockNumber(buffer), problem);
+}
+
+/* Whether the page is this slice of the node that desc describes. */
+bool
+bx_page_is_slice(Page page, int level, uint32 node, uint32 slice,
+				 const BxNodeDesc *desc)
+{
+	BxPageOpaqueData *opaque = BxPageGetOpaque(page);
+
+	return find_problem(page, BX_PAGE_SLICE) == NULL &&
+		opaque->level == level &&
+		opaque->node == node &&
+		opaque->slice == slice &&
+		opaque->nslices == desc->nslices &&
+		opaque->nprobes == desc->nprobes &&
+		opaque->generation == desc->generation;
+}
+
+/*
+ * Appends consecutive pages, all zero, and returns the first.  Call it with no
+ * content lock held.  The extension lock is always taken: in the leader of a
+ * parallel build RELATION_IS_LOCAL is true while workers extend as well.
+ */
+BlockNumber
+bx_page_extend(Relation index, uint32 npages)
+{
+	BlockNumber start;
+
+	LockRelationForExtension(index, ExclusiveLock);
+	start = bx_extend_by_one(index, MAIN_FORKNUM);
+	for (uint32 i = 1; i < npages; i++)
+	{
+		BlockNumber blkno = bx_extend_by_one(index, MAIN_FORKNUM);
+
+		if (blkno != start + i)
+			elog(ERROR, "extending index \"%s\" gave block %u instead of %u",
+				 RelationGetRelationName(index), blkno, start + i);
+	}
+	UnlockRelationForExtension(index, ExclusiveLock);
+	return start;
+}
+
+/*
+ * Writes a whole page that nobody refers to yet.  wal is false in a build,
+ * which logs all pages at its end.
+ */
+void
+bx_page_write_new(Relation index, BlockNumber blkno, const char *image,
+				  bool wal)
+{
+	Buffer		buffer;
+
+	buffer = ReadBufferExtended(index, MAIN_FORKNUM, blkno,
+								RBM_ZERO_AND_LOCK, NULL);
+	START_CRIT_SECTION();
+	memcpy(BufferGetPage(buffer), image, BLCKSZ);
+	MarkBufferDirty(buffer);
+	if (wal && RelationNeedsWAL(index))
+		log_newpage_buffer(buffer, true);
+	END_CRIT_SECTION();
+	UnlockReleaseBuffer(buffer);
+}
+
+/*
+ * The bytes that a change of one page leaves in WAL: fragments of an offset, a
+ * length and that many bytes, which is what a generic record consists of.
+ */
+#define FRAGMENT_HEADER		(2 * sizeof(uint16))
+#define MAX_FRAGMENTS_SIZE	((FRAGMENT_HEADER + 1) * BX_MAX_PROBES + \
+							 FRAGMENT_HEADER + sizeof(LocationIndex))
+
+typedef struct Fragments
+{
+	int			size;
+	char		data[MAX_FRAGMENTS_SIZE];
+} Fragments;
+
+static void
+append_fragment(Fragments *fragments, Page page, const void *start, uint16 len)
+{
+	uint16		offset = (const char *) start - (const char *) page;
+	char	   *to = fragments->data + fragments->size;
+
+	Assert(fragments->size + FRAGMENT_HEADER + len <= MAX_FRAGMENTS_SIZE);
+	memcpy(to, &offset, sizeof(offset));
+	memcpy(to + sizeof(offset), &len, sizeof(len));
+	memcpy(to + FRAGMENT_HEADER, start, len);
+	fragments->size += FRAGMENT_HEADER + len;
+}
+
+/* Sets the bits of one target in its page and notes what changed. */
+static void
+set_target_bits(const BxTarget *target, Fragments *fragments)
+{
+	Page		page = BufferGetPage(target->buffer);
+	PageHeader	header = (PageHeader) page;
+	uint32		x = bx_filter_first(target->lh);
+	uint8		bit = 1 << (target->child & 7);
+
+	fragments->size = 0;
+
+	/* No bit may lie in the hole: replay and page images leave it zero. */
+	if (header->pd_lower != BX_SLICE_LOWER_FULL)
+	{
+		header->pd_lower = BX_SLICE_LOWER_FULL;
+		append_fragment(fragments, page, &header->pd_lower,
+						sizeof(header->pd_lower));
+	}
+	for (int i = 0; i < target->nprobes; i++)
+	{
+		uint8	   *byte = (uint8 *) BxPageGetContent(page) +
+			bx_filter_row(x, BX_SLICE_ROWS) * BX_ROW_BYTES +
+			(target->child >> 3);
+
+		if (!(*byte & bit))
+		{
+			*byte |= bit;
+			append_fragment(fragments, page, byte, 1);
+		}
+		x = bx_filter_next(x);
+	}
+}
+
+/*
+ * Sets a key's bits in one or two slice pages, which the caller has locked
+ * exclusively, and logs them.
+ *
+ * This writes the same generic record that GenericXLogFinish would, but knows
+ * what has changed: it need not copy and compare whole pages, which is most of
+ * the cost of an insert.  Replay applies the blocks in this order, so the page
+ * of the upper level must come first.
+ */
+void
+bx_page_set_bits(Relation index, const BxTarget *targets, int ntargets)
+{
+	Fragments	fragments[BX_MAX_TARGETS];
+	bool		wal = RelationNeedsWAL(index);
+
+	Assert(ntargets > 0 && ntargets <= BX_MAX_TARGETS);
+
+	if (wal)
+		XLogBeginInsert();
+	START_CRIT_SECTION();
+	for (int i = 0; i < ntargets; i++)
+	{
+		set_target_bits(&targets[i], &fragments[i]);
+		MarkBufferDirty(targets[i].buffer);
+		if (wal)
+		{
+			XLogRegisterBuffer(i, targets[i].buffer, REGBUF_STANDARD);
+			XLogRegisterBufData(i, fragments[i].data, fragments[i].size);
+		}
+	}
+	if (wal)
+	{
+		XLogRecPtr	lsn = XLogInsert(RM_GENERIC_ID, 0);
+
+		for (int i = 0; i < ntargets; i++)
+			PageSetLSN(BufferGetPage(targets[i].buffer), lsn);
+	}
+	END_CRIT_SECTION();
+}
+
+/* Makes the metapage of an index without keys. */
+void
+bx_meta_init(Page page, const BxOptions *options, uint8 lg_base)
+{
+	BxMetaPageData *meta;
+
+	bx_page_init(page, BX_PAGE_META);
+	meta = BxPageGetMeta(page);
+	meta->magic = BX_MAGIC;
+	meta->version = BX_FORMAT_VERSION;
+	meta->hash_version = BX_HASH_VERSION;
+	meta->layout = options->layout;
+	meta->lg_base = lg_base;
+	meta->false_positive_rate = options->false_positive_rate;
+	meta->next_generation = 1;
+}
+
+static void
+check_version(Relation index, const char *what, uint32 found, uint32 known)
+{
+	if (found > known)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("index \"%s\" has %s version %u, but this version of bloomidx knows only up to %u",
+						RelationGetRelationName(index), what, found, known),
+				 errhint("Install the newer version of bloomidx, or REINDEX the index.")));
+	if (found != known)
+		bx_page_corrupted(index, BX_METAPAGE_BLKNO, "impossible version");
+}
+
+static void
+check_meta(Relation index, const BxMetaPageData *meta)
+{
+	if (meta->magic != BX_MAGIC)
+		bx_page_corrupted(index, BX_METAPAGE_BLKNO, "wrong magic number");
+	check_version(index, "format", meta->version, BX_FORMAT_VERSION);
+	check_version(index, "hash", meta->hash_version, BX_HASH_VERSION);
+	if ((meta->lg_base > BX_MAX_LG_BASE && meta->lg_base != BX_LG_BASE_UNSET) ||
+		!(meta->false_positive_rate >= BX_MIN_RATE &&
+		  meta->false_positive_rate <= BX_MAX_RATE) ||
+		meta->nfree > BX_MAX_FREE_EXTENTS)
+		bx_page_corrupted(index, BX_METAPAGE_BLKNO, "impossible metapage");
+}
+
+/* Copies the metapage's content, checked. */
+void
+bx_meta_read(Relation index, BxMetaPageData *meta)
+{
+	Buffer		buffer = ReadBuffer(index, BX_METAPAGE_BLKNO);
+
+	LockBuffer(buffer, BUFFER_LOCK_SHARE);
+	bx_page_check(index, buffer, BX_PAGE_META);
+	memcpy(meta, BxPageGetMeta(BufferGetPage(buffer)), sizeof(*meta));
+	UnlockReleaseBuffer(buffer);
+	check_meta(index, meta);
+}
+
+/*
+ * Replaces the metapage's content.  The caller has held LockPage on the
+ * metapage since it read what it changed.
+ */
+void
+bx_meta_write(Relation index, const BxMetaPageData *meta)
+{
+	Buffer		buffer = ReadBuffer(index, BX_METAPAGE_BLKNO);
+	GenericXLogState *state;
+	Page		page;
+
+	LockBuffer(buffer, BUFFER_LOCK_EXCLUSIVE);
+	bx_page_check(index, buffer, BX_PAGE_META);
+	state = GenericXLogStart(index);
+	page = GenericXLogRegisterBuffer(state, buffer, 0);
+	memcpy(BxPageGetMeta(page), meta, sizeof(*meta));
+	GenericXLogFinish(state);
+	UnlockReleaseBuffer(buffer);
+}
