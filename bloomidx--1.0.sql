@@ -141,3 +141,11 @@ CREATE OPERATOR CLASS timestamp_ops DEFAULT FOR TYPE timestamp USING bloomidx AS
 CREATE OPERATOR CLASS timestamptz_ops DEFAULT FOR TYPE timestamptz USING bloomidx AS
 	OPERATOR 1 = (timestamptz, timestamptz),
 	FUNCTION 1 bloomidx_hash(timestamptz, bigint);
+
+-- Maintenance
+
+CREATE FUNCTION bloomidx_summarize(index regclass) RETURNS integer
+AS 'MODULE_PATHNAME'
+LANGUAGE C STRICT PARALLEL UNSAFE;
+COMMENT ON FUNCTION bloomidx_summarize(regclass) IS
+	'do to an index what VACUUM would: rebuild filters, return how many';

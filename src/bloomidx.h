@@ -91,8 +91,32 @@ typedef struct BxBuild
 	uint8		lg_base;
 	Size		memory;			/* bytes that all may use together */
 	BxMetaPageData *meta;		/* written when the build is done */
+	const struct BxLayout *layout;
 	void	   *layout_state;
 } BxBuild;
+
+/* VACUUM of an index under way, and what it has done. */
+typedef struct BxVacuum
+{
+	Relation	heap;
+	Relation	index;
+	IndexInfo  *indexInfo;
+	BufferAccessStrategy strategy;
+	Size		memory;			/* bytes that it may use */
+	uint32		segments;		/* rebuilt */
+	uint32		summaries;
+	uint32		failures;
+	BlockNumber freed_pages;	/* those of the old filters */
+	BlockNumber free_pages;		/* all that can be used again */
+} BxVacuum;
+
+/* What the fill of a node's filters tells; see bx_dir_measure. */
+typedef struct BxMeasure
+{
+	int			nchildren;		/* that have keys */
+	double		keys;			/* of a child: root mean square */
+	double		rate;			/* of false positives: mean */
+} BxMeasure;
 
 /*
  * Keys of a heap row, as the insert has them: first the values' keys, then a
@@ -136,6 +160,9 @@ typedef struct BxLayout
 						   const BxRowKeys *row);
 
 	void		(*search) (BxSearch *search);
+
+	/* rebuilds what needs it, reclaims pages */
+	void		(*repair) (BxVacuum *vacuum);
 
 	/* reads the whole directory and samples the filters */
 	void		(*collect_stats) (Relation index, BxStats *stats,
@@ -204,34 +231,73 @@ extern void bx_dir_check_top(Relation index, Buffer buffer, uint32 partition);
 extern void bx_dir_check_desc(Relation index, BlockNumber blkno,
 							  const BxNodeDesc *desc,
 							  BlockNumber *index_blocks);
-extern void bx_dir_alloc_slices(Relation index, int level, uint32 node,
-								double keys, double rate, uint32 generation,
-								BxNodeDesc *desc, bool wal);
+extern void bx_dir_alloc_slices(Relation index, BxMetaPageData *meta,
+								int level, uint32 node, double keys,
+								double rate, BxNodeDesc *desc, bool wal);
 extern void bx_dir_add_partition(Relation index, BxMetaPageData *meta,
 								 uint32 partition,
 								 const BxTopPageData *content, bool wal);
+extern bool bx_dir_read_top(Relation index, uint32 partition,
+							BxTopPageData *top);
+extern void bx_dir_update_top(Relation index, uint32 partition, int child,
+							  const BxNodeDesc *desc, const BxShadow *shadow);
+extern uint64 bx_dir_ranges(BlockNumber heap_blocks, uint8 lg_base);
 extern uint8 bx_dir_auto_lg_base(double keys_per_page);
 extern void bx_dir_make_segment(Relation index, Relation heap,
 								ItemPointer tid);
-extern bool bx_dir_sample_fill(Relation index, int level, uint32 node,
-							   const BxNodeDesc *desc,
-							   BufferAccessStrategy strategy, int *bits_set);
+extern bool bx_dir_measure(Relation index, int level, uint32 node,
+						   const BxNodeDesc *desc,
+						   BufferAccessStrategy strategy, BxMeasure *measure);
+extern void bx_dir_free_slices(Relation index, const BxNodeDesc *desc);
+extern BlockNumber bx_dir_sweep(Relation index);
+
+/* for bx_dir_update_top: the partition's own descriptor */
+#define BX_CHILD_SELF		(-1)
 
 /* Rate of the summary's filters: this part of all segments is read in vain. */
 #define BX_SUMMARY_RATE		0.01
+
+/*
+ * A first partition of fewer segments than this gets no summary: reading all
+ * its segments is cheap, and the summary would be larger than they are.
+ */
+#define BX_MIN_SEGMENTS_FOR_SUMMARY		32
+
+/* Registers, as a power of two, for counting distinct keys: 3% error. */
+#define BX_DISTINCT_BITS	10
+
+/* node.c */
+typedef struct BxNodeWriter BxNodeWriter;
+extern BxNodeWriter *bx_node_create(Relation index, BxMetaPageData *meta,
+									int level, double rate, Size memory);
+extern void bx_node_free(BxNodeWriter *writer);
+extern void bx_node_start(BxNodeWriter *writer, uint32 node,
+						  const BxNodeDesc *desc);
+extern void bx_node_add(BxNodeWriter *writer, int child, const uint64 *keys,
+						Size n, bool doubt, double distinct, double done);
+extern void bx_node_close_child(BxNodeWriter *writer, double distinct);
+extern void bx_node_finish(BxNodeWriter *writer, BxNodeDesc *desc);
+
+/* rebuild.c */
+extern void bx_rebuild_index(BxVacuum *vacuum);
 
 /* partitioned.c */
 extern const BxLayout bx_layout_partitioned;
 
 /* heapscan.c */
 typedef struct BxHeapScan BxHeapScan;
+typedef void (*BxRangeCallback) (void *arg, uint32 range, double done,
+								 const uint64 *keys, Size nkeys, bool doubt);
 extern BxHeapScan *bx_heapscan_begin(Relation heap, Relation index,
 									 IndexInfo *indexInfo, Size memory);
 extern void bx_heapscan_block(BxHeapScan *scan, BlockNumber blkno);
 extern Size bx_heapscan_keys(BxHeapScan *scan, const uint64 **keys,
 							 bool *doubt);
-extern bool bx_heapscan_is_full(BxHeapScan *scan);
 extern void bx_heapscan_clear(BxHeapScan *scan);
+extern void bx_heapscan_ranges(BxHeapScan *scan, uint8 lg_base,
+							   uint64 first_range, uint64 end_range,
+							   BlockNumber heap_blocks,
+							   BxRangeCallback callback, void *arg);
 extern void bx_heapscan_tuples(BxHeapScan *scan, double *heap_tuples,
 							   double *index_tuples);
 extern void bx_heapscan_end(BxHeapScan *scan);

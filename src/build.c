@@ -132,25 +132,21 @@ choose_lg_base(BxBuild *build, const BxOptions *options)
 	bx_heapscan_end(scan);
 }
 
-/* Hands over what has been collected of a range. */
+/* Hands the keys of a range to the layout. */
 static void
-add_collected(BxBuild *build, const BxLayout *layout, BxHeapScan *scan,
-			  uint32 range, double done)
+add_range(void *arg, uint32 range, double done, const uint64 *keys, Size nkeys,
+		  bool doubt)
 {
-	const uint64 *keys;
-	bool		doubt;
-	Size		n = bx_heapscan_keys(scan, &keys, &doubt);
+	BxBuild    *build = arg;
 
-	if (n > 0 || doubt)
-		layout->build_add(build, range, done, keys, n, doubt);
-	bx_heapscan_clear(scan);
+	build->layout->build_add(build, range, done, keys, nkeys, doubt);
 }
 
 /* Reads the whole heap and builds all filters. */
 static void
-scan_heap(BxBuild *build, const BxLayout *layout, IndexBuildResult *result)
+scan_heap(BxBuild *build, IndexBuildResult *result)
 {
-	uint32		pages_per_range = 1 << build->lg_base;
+	uint64		ranges = bx_dir_ranges(build->heap_blocks, build->lg_base);
 	BxHeapScan *scan;
 
 	set_phase(PHASE_SCANNING);
@@ -158,23 +154,16 @@ scan_heap(BxBuild *build, const BxLayout *layout, IndexBuildResult *result)
 								 build->heap_blocks);
 	scan = bx_heapscan_begin(build->heap, build->index, build->indexInfo,
 							 build->memory / 8);
-	layout->build_begin(build);
-	for (uint64 first = 0; first < build->heap_blocks; first += pages_per_range)
+	build->layout->build_begin(build);
+	for (uint64 range = 0; range < ranges; range++)
 	{
-		uint32		range = first >> build->lg_base;
-		uint64		end = Min(first + pages_per_range, build->heap_blocks);
-
-		for (uint64 blkno = first; blkno < end; blkno++)
-		{
-			bx_heapscan_block(scan, (BlockNumber) blkno);
-			if (bx_heapscan_is_full(scan))
-				add_collected(build, layout, scan, range,
-							  (double) (blkno + 1 - first) / pages_per_range);
-		}
-		add_collected(build, layout, scan, range, 1.0);
-		pgstat_progress_update_param(PROGRESS_SCAN_BLOCKS_DONE, end);
+		bx_heapscan_ranges(scan, build->lg_base, range, range + 1,
+						   build->heap_blocks, add_range, build);
+		pgstat_progress_update_param(PROGRESS_SCAN_BLOCKS_DONE,
+									 Min((range + 1) << build->lg_base,
+										 build->heap_blocks));
 	}
-	layout->build_end(build);
+	build->layout->build_end(build);
 	bx_heapscan_tuples(scan, &result->heap_tuples, &result->index_tuples);
 	bx_heapscan_end(scan);
 }
@@ -198,6 +187,7 @@ bxbuild(Relation heap, Relation index, IndexInfo *indexInfo)
 	build.heap = heap;
 	build.index = index;
 	build.indexInfo = indexInfo;
+	build.layout = bx_layout_by_id(index, options.layout);
 	build.heap_blocks = RelationGetNumberOfBlocks(heap);
 	build.memory = (Size) maintenance_work_mem * 1024;
 	choose_lg_base(&build, &options);
@@ -209,7 +199,7 @@ bxbuild(Relation heap, Relation index, IndexInfo *indexInfo)
 		elog(ERROR, "metapage of index \"%s\" is not its first block",
 			 RelationGetRelationName(index));
 	if (build.lg_base != BX_LG_BASE_UNSET)
-		scan_heap(&build, bx_layout_by_id(index, options.layout), result);
+		scan_heap(&build, result);
 
 	/* pages without keys tell nothing of those to come */
 	if (build.meta->stats.partitions == 0 && options.pages_per_range == 0)

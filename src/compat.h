@@ -11,10 +11,13 @@
 #ifndef BX_COMPAT_H
 #define BX_COMPAT_H
 
+#include "catalog/pg_class.h"
 #include "commands/vacuum.h"
 #include "nodes/tidbitmap.h"
 #include "storage/bufmgr.h"
 #include "storage/lmgr.h"
+#include "utils/acl.h"
+#include "utils/guc.h"
 #include "utils/rel.h"
 #include "utils/relcache.h"
 #include "utils/selfuncs.h"
@@ -41,6 +44,20 @@
 #define bx_estimate_array_length(root, node)	estimate_array_length(node)
 #else
 #define bx_estimate_array_length(root, node)	estimate_array_length(root, node)
+#endif
+
+#if PG_VERSION_NUM < 160000
+#define bx_object_ownercheck(oid, role)		pg_class_ownercheck(oid, role)
+#else
+#define bx_object_ownercheck(oid, role) \
+	object_ownercheck(RelationRelationId, oid, role)
+#endif
+
+/* 17 runs index expressions with a safe search_path; so did no one before. */
+#if PG_VERSION_NUM < 170000
+#define bx_restrict_search_path()	((void) 0)
+#else
+#define bx_restrict_search_path()	RestrictSearchPath()
 #endif
 
 /* 18 counts the searches of a scan, for EXPLAIN ANALYZE. */

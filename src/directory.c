@@ -103,6 +103,15 @@ load_cache(Relation index, uint32 npartitions)
 	index->rd_amcache = cache;
 }
 
+/* Ranges of a heap of so many blocks. */
+uint64
+bx_dir_ranges(BlockNumber heap_blocks, uint8 lg_base)
+{
+	uint64		pages_per_range = UINT64CONST(1) << lg_base;
+
+	return ((uint64) heap_blocks + pages_per_range - 1) >> lg_base;
+}
+
 /* Must be called when the index is built anew in the same file. */
 void
 bx_dir_forget(Relation index)
@@ -193,12 +202,48 @@ bx_dir_check_desc(Relation index, BlockNumber blkno, const BxNodeDesc *desc,
 }
 
 /*
+ * Takes consecutive pages that nobody uses: from the free extent that fits
+ * best, else at the end of the file.  The caller writes *meta, from which they
+ * are taken, before it writes to the pages.
+ */
+static BlockNumber
+take_pages(Relation index, BxMetaPageData *meta, uint32 npages)
+{
+	BxFreeExtent *best = NULL;
+	BlockNumber start;
+
+	for (uint32 i = 0; i < meta->nfree; i++)
+	{
+		BxFreeExtent *extent = &meta->free[i];
+
+		if (extent->npages >= npages &&
+			(best == NULL || extent->npages < best->npages))
+			best = extent;
+	}
+	if (best == NULL)
+		return bx_page_extend(index, npages);
+
+	start = best->start;
+	best->start += npages;
+	best->npages -= npages;
+	if (best->npages == 0)
+		*best = meta->free[--meta->nfree];
+	if (start == BX_METAPAGE_BLKNO ||
+		(uint64) start + npages > RelationGetNumberOfBlocks(index))
+		bx_page_corrupted(index, BX_METAPAGE_BLKNO, "impossible free pages");
+	return start;
+}
+
+/*
  * Makes the slices of a node, without bits, for so many keys per child.
- * Nobody knows of them until the caller publishes the descriptor.
+ * Nobody knows of them until the caller publishes the descriptor.  The caller
+ * holds LockPage on the metapage, of which *meta is the content, or builds the
+ * index (wal is false).
  */
 void
-bx_dir_alloc_slices(Relation index, int level, uint32 node, double keys,
-					double rate, uint32 generation, BxNodeDesc *desc, bool wal)
+bx_dir_alloc_slices(Relation index, BxMetaPageData *meta, int level,
+					uint32 node, double keys, double rate, BxNodeDesc *desc,
+					bool wal)
 {
 	BxPlan		plan = bx_filter_plan(keys, rate, BX_SLICE_ROWS);
 	PGAlignedBlock image;
@@ -207,17 +252,19 @@ bx_dir_alloc_slices(Relation index, int level, uint32 node, double keys,
 	memset(desc, 0, sizeof(*desc));
 	desc->nslices = plan.nslices;
 	desc->nprobes = plan.nprobes;
-	desc->generation = generation;
+	desc->generation = meta->next_generation++;
 	desc->keys = (uint32) Min(ceil(keys), (double) PG_UINT32_MAX);
 	desc->state = BX_NODE_PRESENT;
-	desc->start = bx_page_extend(index, plan.nslices);
+	desc->start = take_pages(index, meta, plan.nslices);
+	if (wal)
+		bx_meta_write(index, meta);
 
 	bx_page_init(image.data, BX_PAGE_SLICE);
 	opaque->level = level;
 	opaque->node = node;
 	opaque->nslices = desc->nslices;
 	opaque->nprobes = desc->nprobes;
-	opaque->generation = generation;
+	opaque->generation = desc->generation;
 	for (uint32 i = 0; i < desc->nslices; i++)
 	{
 		opaque->slice = i;
@@ -225,19 +272,23 @@ bx_dir_alloc_slices(Relation index, int level, uint32 node, double keys,
 	}
 }
 
-/* Makes a map page and enters it in *meta, which the caller writes. */
+/* Makes a map page and enters it in *meta, which it writes if wal. */
 static void
 add_map(Relation index, BxMetaPageData *meta, uint32 number, bool wal)
 {
 	PGAlignedBlock image;
 	BxRegionData *regions = BxPageGetRegions(image.data);
+	BlockNumber blkno;
 
 	bx_page_init(image.data, BX_PAGE_MAP);
 	BxPageGetOpaque(image.data)->node = number;
 	for (int i = 0; i < BX_REGIONS_PER_MAP; i++)
 		regions[i].self.state = BX_NODE_UNKNOWN;
-	meta->map[number] = bx_page_extend(index, 1);
-	bx_page_write_new(index, meta->map[number], image.data, wal);
+	blkno = bx_page_extend(index, 1);
+	bx_page_write_new(index, blkno, image.data, wal);
+	meta->map[number] = blkno;
+	if (wal)
+		bx_meta_write(index, meta);
 }
 
 /* Enters a top-level page in its map page. */
@@ -283,11 +334,7 @@ bx_dir_add_partition(Relation index, BxMetaPageData *meta, uint32 partition,
 	BlockNumber top;
 
 	if (meta->map[number] == 0)
-	{
 		add_map(index, meta, number, wal);
-		if (wal)
-			bx_meta_write(index, meta);
-	}
 
 	bx_page_init(image.data, BX_PAGE_TOP);
 	opaque->level = BX_LEVEL_PARTITION;
@@ -299,62 +346,74 @@ bx_dir_add_partition(Relation index, BxMetaPageData *meta, uint32 partition,
 }
 
 /*
- * Counts the bits of each child's filter in one slice of a node.  Returns
- * false if the slice is not what desc says: the descriptor is old, or the
- * index is damaged, which is for others to find out.
+ * Measures a node by the fill of its filters in one slice, which is a fair
+ * sample.  Returns false if that slice is not what desc says: the descriptor
+ * is old, or the index is damaged, which is for others to find out.  The
+ * caller has checked the descriptor.
  */
 bool
-bx_dir_sample_fill(Relation index, int level, uint32 node,
-				   const BxNodeDesc *desc, BufferAccessStrategy strategy,
-				   int *bits_set)
+bx_dir_measure(Relation index, int level, uint32 node, const BxNodeDesc *desc,
+			   BufferAccessStrategy strategy, BxMeasure *measure)
 {
 	Buffer		buffer = ReadBufferExtended(index, MAIN_FORKNUM, desc->start,
 											RBM_NORMAL, strategy);
 	Page		page = BufferGetPage(buffer);
-	bool		result;
+	int			bits_set[BX_FANOUT];
+	double		squares = 0;
+	double		rates = 0;
+	bool		valid;
 
 	LockBuffer(buffer, BUFFER_LOCK_SHARE);
-	result = bx_page_is_slice(page, level, node, 0, desc);
-	if (result)
+	valid = bx_page_is_slice(page, level, node, 0, desc);
+	if (valid)
 		bx_filter_count(BxPageGetContent(page), BX_SLICE_ROWS, bits_set);
 	UnlockReleaseBuffer(buffer);
-	return result;
+	if (!valid)
+		return false;
+
+	memset(measure, 0, sizeof(*measure));
+	for (int i = 0; i < BX_FANOUT; i++)
+	{
+		double		keys = bx_filter_fill_keys(bits_set[i], BX_SLICE_ROWS,
+											   desc->nprobes) * desc->nslices;
+
+		if (bits_set[i] == 0)
+			continue;
+		measure->nchildren++;
+		squares += keys * keys;
+		rates += bx_filter_fill_rate(bits_set[i], BX_SLICE_ROWS,
+									 desc->nprobes);
+	}
+	if (measure->nchildren > 0)
+	{
+		measure->keys = sqrt(squares / measure->nchildren);
+		measure->rate = rates / measure->nchildren;
+	}
+	return true;
 }
 
 /*
- * Keys per child that a node holds by the fill of its filters: the root mean
- * square of those that hold any, so that the fuller ones weigh more.  0 if it
- * cannot be told.
+ * Keys per child that the successor of a node should be planned for: what the
+ * node holds.  0 if it cannot tell.
  */
 static double
-keys_by_fill(Relation index, int level, uint32 node, const BxNodeDesc *desc)
+keys_of_predecessor(Relation index, int level, uint32 node,
+					const BxNodeDesc *desc)
 {
-	int			bits_set[BX_FANOUT];
-	double		squares = 0;
-	int			n = 0;
 	BlockNumber index_blocks = 0;
+	BxMeasure	measure;
 
 	if (desc->state != BX_NODE_PRESENT)
 		return 0;
 	bx_dir_check_desc(index, BX_METAPAGE_BLKNO, desc, &index_blocks);
-	if (!bx_dir_sample_fill(index, level, node, desc, NULL, bits_set))
-		return desc->keys;
-	for (int i = 0; i < BX_FANOUT; i++)
-	{
-		double		keys;
 
-		/* leave out the empty ones and those in doubt */
-		if (bits_set[i] == 0 || bits_set[i] == BX_SLICE_ROWS)
-			continue;
-		keys = bx_filter_fill_keys(bits_set[i], BX_SLICE_ROWS, desc->nprobes);
-		squares += keys * keys;
-		n++;
-	}
-	if (n == 0)
+	/* filters in doubt are full, and say nothing */
+	if ((desc->flags & BX_DESC_DOUBT) ||
+		!bx_dir_measure(index, level, node, desc, NULL, &measure))
 		return desc->keys;
-	if (n < FEW_CHILDREN)
-		return Max(sqrt(squares / n) * desc->nslices, desc->keys);
-	return sqrt(squares / n) * desc->nslices;
+	if (measure.nchildren < FEW_CHILDREN)
+		return Max(measure.keys, desc->keys);
+	return measure.keys;
 }
 
 /* Rows of a heap page, if all are as large as the one at tid. */
@@ -399,8 +458,8 @@ bx_dir_auto_lg_base(double keys_per_page)
 }
 
 /* Copies the directory of a partition; false if it has none. */
-static bool
-read_top(Relation index, uint32 partition, BxTopPageData *top)
+bool
+bx_dir_read_top(Relation index, uint32 partition, BxTopPageData *top)
 {
 	BlockNumber blkno;
 	Buffer		buffer;
@@ -416,35 +475,35 @@ read_top(Relation index, uint32 partition, BxTopPageData *top)
 	return true;
 }
 
-/* Enters a segment's descriptor in the top-level page. */
-static void
-publish_segment(Relation index, uint32 partition, int child,
-				const BxNodeDesc *desc)
+/*
+ * Changes entries of a top-level page, in one record: if desc is given, that
+ * of a child (or of the partition itself, if child is BX_CHILD_SELF), and if
+ * shadow is given, the shadow.
+ */
+void
+bx_dir_update_top(Relation index, uint32 partition, int child,
+				  const BxNodeDesc *desc, const BxShadow *shadow)
 {
 	BlockNumber blkno;
 	Buffer		buffer;
 	GenericXLogState *state;
-	Page		page;
+	BxTopPageData *top;
 
 	bx_dir_tops(index, partition, 1, &blkno);
+	if (blkno == 0)
+		elog(ERROR, "partition %u of index \"%s\" is not there", partition,
+			 RelationGetRelationName(index));
 	buffer = ReadBuffer(index, blkno);
 	LockBuffer(buffer, BUFFER_LOCK_EXCLUSIVE);
 	bx_dir_check_top(index, buffer, partition);
 	state = GenericXLogStart(index);
-	page = GenericXLogRegisterBuffer(state, buffer, 0);
-	BxPageGetTop(page)->child[child] = *desc;
+	top = BxPageGetTop(GenericXLogRegisterBuffer(state, buffer, 0));
+	if (desc)
+		*(child == BX_CHILD_SELF ? &top->self : &top->child[child]) = *desc;
+	if (shadow)
+		top->shadow = *shadow;
 	GenericXLogFinish(state);
 	UnlockReleaseBuffer(buffer);
-}
-
-/* A generation that no slices of this index have had. */
-static uint32
-take_generation(Relation index, BxMetaPageData *meta)
-{
-	uint32		generation = meta->next_generation++;
-
-	bx_meta_write(index, meta);
-	return generation;
 }
 
 /*
@@ -457,8 +516,8 @@ predict_keys(Relation index, uint32 segment, double keys_per_range)
 	BxTopPageData top;
 	double		keys = 0;
 
-	if (segment > 0 && read_top(index, (segment - 1) / BX_FANOUT, &top))
-		keys = keys_by_fill(index, BX_LEVEL_SEGMENT, segment - 1,
+	if (segment > 0 && bx_dir_read_top(index, (segment - 1) / BX_FANOUT, &top))
+		keys = keys_of_predecessor(index, BX_LEVEL_SEGMENT, segment - 1,
 							&top.child[(segment - 1) % BX_FANOUT]);
 	return keys > 0 ? keys : keys_per_range;
 }
@@ -480,14 +539,13 @@ make_partition(Relation index, BxMetaPageData *meta, uint32 partition,
 	content.self.state = BX_NODE_UNKNOWN;
 	if (partition > 0)
 	{
-		if (read_top(index, partition - 1, &previous))
-			keys = keys_by_fill(index, BX_LEVEL_PARTITION, partition - 1,
+		if (bx_dir_read_top(index, partition - 1, &previous))
+			keys = keys_of_predecessor(index, BX_LEVEL_PARTITION, partition - 1,
 								&previous.self);
 		if (keys == 0)
 			keys = keys_per_range * BX_FANOUT;
-		bx_dir_alloc_slices(index, BX_LEVEL_PARTITION, partition, keys,
-							BX_SUMMARY_RATE, take_generation(index, meta),
-							&content.self, true);
+		bx_dir_alloc_slices(index, meta, BX_LEVEL_PARTITION, partition, keys,
+							BX_SUMMARY_RATE, &content.self, true);
 	}
 	bx_dir_add_partition(index, meta, partition, &content, true);
 }
@@ -521,22 +579,194 @@ bx_dir_make_segment(Relation index, Relation heap, ItemPointer tid)
 	partition = segment / BX_FANOUT;
 	keys_per_range = predict_keys(index, segment,
 								  keys_per_page * (1 << meta.lg_base));
-	if (!read_top(index, partition, &top))
+	if (!bx_dir_read_top(index, partition, &top))
 	{
 		make_partition(index, &meta, partition, keys_per_range);
-		if (!read_top(index, partition, &top))
-			elog(ERROR, "partition %u of index \"%s\" is not there",
-				 partition, RelationGetRelationName(index));
+		memset(&top, 0, sizeof(top));
 	}
 	if (top.child[segment % BX_FANOUT].state == BX_NODE_EMPTY)
 	{
 		BxNodeDesc	desc;
 
-		bx_dir_alloc_slices(index, BX_LEVEL_SEGMENT, segment, keys_per_range,
-							meta.false_positive_rate,
-							take_generation(index, &meta), &desc, true);
-		publish_segment(index, partition, segment % BX_FANOUT, &desc);
+		bx_dir_alloc_slices(index, &meta, BX_LEVEL_SEGMENT, segment,
+							keys_per_range, meta.false_positive_rate, &desc,
+							true);
+		bx_dir_update_top(index, partition, segment % BX_FANOUT, &desc, NULL);
 	}
 
 	UnlockPage(index, BX_METAPAGE_BLKNO, ExclusiveLock);
+}
+
+/*
+ * Free pages
+ * ----------
+ */
+
+/* Orders extents by where they are. */
+static int
+compare_extents(const void *a, const void *b)
+{
+	BlockNumber x = ((const BxFreeExtent *) a)->start;
+	BlockNumber y = ((const BxFreeExtent *) b)->start;
+
+	return x < y ? -1 : x > y;
+}
+
+/*
+ * Adds an extent to the free ones: joins neighbours, and forgets the smallest
+ * if there are too many, which the next VACUUM finds again.
+ */
+static void
+add_extent(BxMetaPageData *meta, BlockNumber start, uint32 npages)
+{
+	BxFreeExtent extents[BX_MAX_FREE_EXTENTS + 1];
+	uint32		n = meta->nfree;
+	uint32		kept = 0;
+	uint32		smallest = 0;
+
+	memcpy(extents, meta->free, sizeof(BxFreeExtent) * n);
+	extents[n].start = start;
+	extents[n].npages = npages;
+	n++;
+	qsort(extents, n, sizeof(BxFreeExtent), compare_extents);
+	for (uint32 i = 0; i < n; i++)
+	{
+		BxFreeExtent *last = kept > 0 ? &extents[kept - 1] : NULL;
+
+		if (last && last->start + last->npages == extents[i].start)
+			last->npages += extents[i].npages;
+		else
+			extents[kept++] = extents[i];
+	}
+	if (kept > BX_MAX_FREE_EXTENTS)
+	{
+		for (uint32 i = 1; i < kept; i++)
+		{
+			if (extents[i].npages < extents[smallest].npages)
+				smallest = i;
+		}
+		extents[smallest] = extents[--kept];
+	}
+	memset(meta->free, 0, sizeof(meta->free));
+	memcpy(meta->free, extents, sizeof(BxFreeExtent) * kept);
+	meta->nfree = kept;
+}
+
+/*
+ * Makes the pages of slices that nothing names any more available.  They may
+ * be used again at once: whoever still has the old descriptor sees by the
+ * generation that they are another's.
+ */
+void
+bx_dir_free_slices(Relation index, const BxNodeDesc *desc)
+{
+	BxMetaPageData meta;
+
+	if (desc->state != BX_NODE_PRESENT)
+		return;
+	LockPage(index, BX_METAPAGE_BLKNO, ExclusiveLock);
+	bx_meta_read(index, &meta);
+	add_extent(&meta, desc->start, desc->nslices);
+	bx_meta_write(index, &meta);
+	UnlockPage(index, BX_METAPAGE_BLKNO, ExclusiveLock);
+}
+
+/* The blocks of an index that something names. */
+typedef struct NamedBlocks
+{
+	Relation	index;
+	BlockNumber nblocks;
+	uint8	   *bits;
+} NamedBlocks;
+
+static void
+mark_blocks(NamedBlocks *named, BlockNumber start, uint32 n)
+{
+	for (uint64 blkno = start; blkno < (uint64) start + n; blkno++)
+	{
+		if (blkno >= named->nblocks)
+			bx_page_corrupted(named->index, BX_METAPAGE_BLKNO,
+							  "directory entry points behind the end");
+		named->bits[blkno / 8] |= 1 << (blkno % 8);
+	}
+}
+
+static void
+mark_slices(NamedBlocks *named, const BxNodeDesc *desc)
+{
+	if (desc->state == BX_NODE_PRESENT)
+		mark_blocks(named, desc->start, desc->nslices);
+}
+
+/* Marks all pages of the partitions of a map page. */
+static void
+mark_map(NamedBlocks *named, uint32 number, BlockNumber blkno)
+{
+	BlockNumber *tops = palloc(sizeof(BlockNumber) * BX_PARTITIONS_PER_MAP);
+	uint32		first = number * BX_PARTITIONS_PER_MAP;
+
+	mark_blocks(named, blkno, 1);
+	bx_dir_tops(named->index, first, BX_PARTITIONS_PER_MAP, tops);
+	for (uint32 i = 0; i < BX_PARTITIONS_PER_MAP; i++)
+	{
+		BxTopPageData top;
+
+		if (tops[i] == 0 || !bx_dir_read_top(named->index, first + i, &top))
+			continue;
+		mark_blocks(named, tops[i], 1);
+		mark_slices(named, &top.self);
+		mark_slices(named, &top.shadow.desc);
+		for (int c = 0; c < BX_FANOUT; c++)
+			mark_slices(named, &top.child[c]);
+	}
+	pfree(tops);
+}
+
+/*
+ * Finds the pages that nothing names, and makes them available: those of an
+ * insert or rebuild that failed, and those that the list of free extents had
+ * no room for.  Holding LockPage, so there are none that somebody has
+ * allocated and not yet published.  Returns how many there are.
+ */
+BlockNumber
+bx_dir_sweep(Relation index)
+{
+	BxMetaPageData meta;
+	BxMetaPageData old;
+	NamedBlocks named;
+	BlockNumber unnamed = 0;
+	uint64		start = 0;
+
+	LockPage(index, BX_METAPAGE_BLKNO, ExclusiveLock);
+	bx_meta_read(index, &meta);
+	old = meta;
+	named.index = index;
+	named.nblocks = RelationGetNumberOfBlocks(index);
+	named.bits = palloc0(named.nblocks / 8 + 1);
+	mark_blocks(&named, BX_METAPAGE_BLKNO, 1);
+	for (uint32 i = 0; i < BX_MAX_MAPS; i++)
+	{
+		if (meta.map[i] != 0)
+			mark_map(&named, i, meta.map[i]);
+	}
+
+	meta.nfree = 0;
+	memset(meta.free, 0, sizeof(meta.free));
+	for (uint64 blkno = 0; blkno <= named.nblocks; blkno++)
+	{
+		if (blkno < named.nblocks &&
+			!(named.bits[blkno / 8] & (1 << (blkno % 8))))
+			continue;
+		if (blkno > start)
+		{
+			add_extent(&meta, start, blkno - start);
+			unnamed += blkno - start;
+		}
+		start = blkno + 1;
+	}
+	if (memcmp(&meta, &old, sizeof(meta)) != 0)
+		bx_meta_write(index, &meta);
+	UnlockPage(index, BX_METAPAGE_BLKNO, ExclusiveLock);
+	pfree(named.bits);
+	return unnamed;
 }

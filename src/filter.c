@@ -24,44 +24,52 @@
 /* A rate this much above the target is accepted rather than another slice. */
 #define RATE_SLACK		1.25
 
-/* Chance that a filter of nrows bits answers "maybe" to a key it lacks. */
+/* x to the power of a small whole number; pow() is much slower. */
 static double
-plain_rate(double keys, int nrows, int nprobes)
+power(double x, int n)
 {
-	double		clear = exp(keys * nprobes * log1p(-1.0 / nrows));
+	double		result = 1;
 
-	return pow(1.0 - clear, nprobes);
+	for (; n > 0; n >>= 1)
+	{
+		if (n & 1)
+			result *= x;
+		x *= x;
+	}
+	return result;
 }
 
 /*
- * The rate of filters of "keys" keys, spread over nslices slices: the plain
- * rate averaged over the binomial distribution of keys in a slice.
+ * The rate of filters of "keys" keys, spread over nslices slices: the rate of
+ * a plain Bloom filter, averaged over the binomial distribution of the number
+ * of keys in a slice.
  */
 double
 bx_filter_rate(double keys, uint32_t nslices, int nrows, int nprobes)
 {
 	double		mean = keys / nslices;
 	double		share = 1.0 / nslices;
+	double		clear_by_key = power(1.0 - 1.0 / nrows, nprobes);
+	double		clear = 1;		/* chance that a bit is clear after i keys */
+	double		chance;			/* that a slice has i keys */
 	double		odds;
-	double		chance;
 	double		sum = 0;
 	int			last;
 
-	if (keys <= 0)
+	if (!(keys > 0))
 		return 0;
 
 	/* the start of the recurrence would underflow; the spread is small here */
 	if (nslices == 1 || mean > 600)
-		return plain_rate(mean, nrows, nprobes);
+		return power(1.0 - pow(clear_by_key, mean), nprobes);
 
 	odds = share / (1.0 - share);
 	chance = exp(keys * log1p(-share));
 	last = (int) (mean + 10 * sqrt(mean) + 10);
 	for (int i = 0; i <= last && i <= keys; i++)
 	{
-		/* what is less likely than this cannot matter */
-		if (chance > 1e-12)
-			sum += chance * plain_rate(i, nrows, nprobes);
+		sum += chance * power(1.0 - clear, nprobes);
+		clear *= clear_by_key;
 		chance *= (keys - i) / (i + 1) * odds;
 	}
 	return sum < 1.0 ? sum : 1.0;
@@ -126,19 +134,36 @@ bx_filter_plan(double keys, double target, int nrows)
 	}
 }
 
-/* Counts the bits that are set in each column; bits_set has BX_MASK_BITS. */
+/*
+ * Counts the bits that are set in each column; bits_set has BX_MASK_BITS.
+ *
+ * Eight columns are counted at once, in the eight bytes of a word, to which
+ * each row's byte is added with its bits spread out.  The bytes are emptied
+ * before they could overflow.
+ */
 void
 bx_filter_count(const char *rows, int nrows, int *bits_set)
 {
 	memset(bits_set, 0, sizeof(int) * BX_MASK_BITS);
-	for (int r = 0; r < nrows; r++)
+	for (int first = 0; first < nrows; first += 255)
 	{
-		BxMask		row;
+		int			end = first + 255 < nrows ? first + 255 : nrows;
 
-		memcpy(&row, rows + (size_t) r * BX_MASK_BYTES, BX_MASK_BYTES);
-		for (int c = bx_mask_next(&row, 0); c < BX_MASK_BITS;
-			 c = bx_mask_next(&row, c + 1))
-			bits_set[c]++;
+		for (int byte = 0; byte < BX_MASK_BYTES; byte++)
+		{
+			uint64_t	sums = 0;
+
+			for (int r = first; r < end; r++)
+			{
+				uint64_t	b = (uint8_t) rows[(size_t) r * BX_MASK_BYTES + byte];
+
+				/* bit i to the lowest bit of byte i: seven bits, then the last */
+				sums += ((b & 0x7F) * UINT64_C(0x0002040810204081) &
+						 UINT64_C(0x0001010101010101)) | (b >> 7) << 56;
+			}
+			for (int i = 0; i < 8; i++)
+				bits_set[byte * 8 + i] += (int) ((sums >> (8 * i)) & 0xFF);
+		}
 	}
 }
 
@@ -146,7 +171,7 @@ bx_filter_count(const char *rows, int nrows, int *bits_set)
 double
 bx_filter_fill_rate(int bits_set, int nrows, int nprobes)
 {
-	return pow((double) bits_set / nrows, nprobes);
+	return power((double) bits_set / nrows, nprobes);
 }
 
 /* How many keys a filter of nrows bits holds if so many of them are set. */

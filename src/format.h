@@ -102,8 +102,11 @@ typedef struct BxNodeDesc
 	uint32		keys;			/* distinct keys per child it is planned for */
 	uint8		nprobes;
 	uint8		state;			/* BX_NODE_xxx */
-	uint16		reserved;
+	uint16		flags;			/* BX_DESC_xxx */
 } BxNodeDesc;
+
+/* Some children's filters match everything, until they are rebuilt. */
+#define BX_DESC_DOUBT		0x0001
 
 /*
  * Slices that are being built to replace a node's.  Inserters set their bits

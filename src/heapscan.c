@@ -38,6 +38,7 @@
 #include "utils/rel.h"
 
 #include "bloomidx.h"
+#include "compat.h"
 
 /* a version to look at */
 typedef struct Version
@@ -299,7 +300,7 @@ reserve(BxHeapScan *scan, Size n)
 	scan->keys = repalloc_huge(scan->keys, sizeof(uint64) * scan->allocated);
 }
 
-/* Collects the keys of one heap page. */
+/* Collects the keys of one heap page, in addition to what there is. */
 void
 bx_heapscan_block(BxHeapScan *scan, BlockNumber blkno)
 {
@@ -307,7 +308,8 @@ bx_heapscan_block(BxHeapScan *scan, BlockNumber blkno)
 	Buffer		buffer;
 	int			n;
 
-	CHECK_FOR_INTERRUPTS();
+	/* answers to interrupts as well, and VACUUM's delay is for VACUUM only */
+	bx_vacuum_delay_point();
 	reserve(scan, MAX_KEYS_PER_PAGE(scan));
 	buffer = ReadBufferExtended(scan->heap, MAIN_FORKNUM, blkno, RBM_NORMAL,
 								scan->strategy);
@@ -344,8 +346,8 @@ make_distinct(BxHeapScan *scan)
  * Whether so much is collected that it should be taken away before the next
  * page.
  */
-bool
-bx_heapscan_is_full(BxHeapScan *scan)
+static bool
+is_full(BxHeapScan *scan)
 {
 	if (scan->nkeys + MAX_KEYS_PER_PAGE(scan) <= scan->limit)
 		return false;
@@ -385,6 +387,48 @@ bx_heapscan_clear(BxHeapScan *scan)
 	scan->doubt = false;
 	memset(scan->seen_null, 0, sizeof(scan->seen_null));
 	memset(scan->seen_not_null, 0, sizeof(scan->seen_not_null));
+}
+
+/*
+ * Collects the keys of whole ranges, and hands them over one range at a time.
+ * A range that does not fit in memory comes in parts, the last of which has
+ * done = 1; a range without keys does not come.
+ */
+void
+bx_heapscan_ranges(BxHeapScan *scan, uint8 lg_base, uint64 first_range,
+				   uint64 end_range, BlockNumber heap_blocks,
+				   BxRangeCallback callback, void *arg)
+{
+	uint32		pages_per_range = 1 << lg_base;
+
+	for (uint64 range = first_range; range < end_range; range++)
+	{
+		uint64		first = range << lg_base;
+		uint64		end = Min(first + pages_per_range, heap_blocks);
+		bool		in_parts = false;
+		const uint64 *keys;
+		bool		doubt;
+		Size		n;
+
+		bx_heapscan_clear(scan);
+		for (uint64 blkno = first; blkno < end; blkno++)
+		{
+			bx_heapscan_block(scan, (BlockNumber) blkno);
+			if (blkno + 1 < end && is_full(scan))
+			{
+				n = bx_heapscan_keys(scan, &keys, &doubt);
+				callback(arg, (uint32) range,
+						 (double) (blkno + 1 - first) / pages_per_range,
+						 keys, n, doubt);
+				bx_heapscan_clear(scan);
+				in_parts = true;
+			}
+		}
+		n = bx_heapscan_keys(scan, &keys, &doubt);
+		if (n > 0 || doubt || in_parts)
+			callback(arg, (uint32) range, 1.0, keys, n, doubt);
+	}
+	bx_heapscan_clear(scan);
 }
 
 /* Live rows seen since the start, and those of them that are in the index. */

@@ -22,247 +22,24 @@
 #include "compat.h"
 
 /*
- * A first partition of fewer segments than this gets no summary: reading all
- * its segments is cheap, and the summary would be larger than they are.
- */
-#define MIN_SEGMENTS_FOR_SUMMARY	32
-
-/* With fewer children than this, plan for no less than the predecessor. */
-#define FEW_CHILDREN				8
-
-/*
  * Building
  * --------
- *
- * A node's keys are collected in memory until all of them are known; only then
- * is its size chosen.  If they do not fit, the size is chosen from what has
- * come so far, and bits are written as often as the memory is full.
  */
-
-/* Keys of one child that lie together in NodeBuild.keys. */
-typedef struct Run
-{
-	int			child;
-	Size		end;
-} Run;
-
-typedef struct NodeBuild
-{
-	BxBuild    *build;
-	int			level;
-	uint32		node;
-	double		rate;			/* target */
-	Size		limit;			/* keys that may be kept in memory */
-
-	uint64	   *keys;
-	Size		nkeys;
-	Size		allocated;
-	Run			runs[BX_FANOUT];
-	int			nruns;
-	BxMask		doubt;			/* children whose filter must match all */
-
-	/* for the size: distinct keys of the children that are complete */
-	double		squares;
-	int			nchildren;
-	double		open_keys;		/* and of the one that is not */
-	double		open_done;		/* how much of it is done */
-
-	BxNodeDesc	previous;		/* the last node built on this level */
-	BxNodeDesc	desc;			/* state is present once it has slices */
-} NodeBuild;
-
 typedef struct PartitionedBuild
 {
-	NodeBuild	segment;
-	NodeBuild	partition;
-	bool		summarize;		/* the partition gets a summary */
+	BxNodeWriter *segments;
+	BxNodeWriter *summaries;
 	bool		started;		/* there is a segment and partition at work */
+	uint32		segment;
+	uint32		partition;
+	bool		summarize;		/* the partition gets a summary */
+	double		range_keys;		/* keys of the range at work */
+	double		segment_keys;	/* and of all ranges of the segment */
+	hyperLogLogState distinct;	/* for those that ranges have in common */
 	BxTopPageData top;			/* directory of the partition at work */
-	hyperLogLogState distinct;	/* keys of the segment at work */
 	double		segment_rates;	/* sums, for the statistics */
 	double		summary_rates;
 } PartitionedBuild;
-
-static void
-node_init(NodeBuild *nb, BxBuild *build, int level, double rate, Size memory)
-{
-	memset(nb, 0, sizeof(*nb));
-	nb->build = build;
-	nb->level = level;
-	nb->rate = rate;
-	nb->limit = memory / sizeof(uint64);
-	nb->allocated = Min(nb->limit, 8192);
-	nb->keys = palloc(sizeof(uint64) * nb->allocated);
-}
-
-/* Starts the next node of the level. */
-static void
-node_start(NodeBuild *nb, uint32 node)
-{
-	nb->node = node;
-	nb->nkeys = 0;
-	nb->nruns = 0;
-	bx_mask_fill(&nb->doubt, false);
-	nb->squares = 0;
-	nb->nchildren = 0;
-	nb->open_keys = nb->open_done = 0;
-	if (nb->desc.state == BX_NODE_PRESENT)
-		nb->previous = nb->desc;
-	memset(&nb->desc, 0, sizeof(nb->desc));
-}
-
-/* Keys per child that the node should be planned for. */
-static double
-node_planned_keys(NodeBuild *nb)
-{
-	double		keys = 0;
-
-	if (nb->nchildren > 0)
-		keys = sqrt(nb->squares / nb->nchildren);
-	else if (nb->open_done > 0)
-		keys = nb->open_keys / nb->open_done;
-	if (nb->nchildren < FEW_CHILDREN && nb->previous.state == BX_NODE_PRESENT)
-		keys = Max(keys, nb->previous.keys);
-	return keys;
-}
-
-/* Sets the bits of the collected keys that fall into slices first .. + n. */
-static void
-set_window_bits(NodeBuild *nb, char *window, uint32 first, uint32 n)
-{
-	Size		slice_size = (Size) BX_SLICE_ROWS * BX_ROW_BYTES;
-	Size		i = 0;
-
-	memset(window, 0, slice_size * n);
-	for (int r = 0; r < nb->nruns; r++)
-	{
-		for (; i < nb->runs[r].end; i++)
-		{
-			uint64		lh = bx_filter_level_hash(nb->keys[i], nb->level);
-			uint32		slice = bx_filter_slice(lh, nb->desc.nslices);
-
-			if (slice >= first && slice - first < n)
-				bx_filter_add(window + slice_size * (slice - first),
-							  BX_SLICE_ROWS, nb->desc.nprobes, lh,
-							  nb->runs[r].child);
-		}
-	}
-	if (!bx_mask_is_empty(&nb->doubt))
-	{
-		for (Size row = 0; row < (Size) n * BX_SLICE_ROWS; row++)
-			bx_mask_or((BxMask *) (window + row * BX_ROW_BYTES), &nb->doubt);
-	}
-}
-
-/* ORs rows into a slice page of the index that is being built. */
-static void
-add_rows(Relation index, BlockNumber blkno, const char *rows)
-{
-	Buffer		buffer = ReadBuffer(index, blkno);
-	Page		page = BufferGetPage(buffer);
-
-	LockBuffer(buffer, BUFFER_LOCK_EXCLUSIVE);
-	for (int r = 0; r < BX_SLICE_ROWS; r++)
-	{
-		Size		offset = (Size) r * BX_ROW_BYTES;
-
-		bx_mask_or((BxMask *) (BxPageGetContent(page) + offset),
-				   (const BxMask *) (rows + offset));
-	}
-	((PageHeader) page)->pd_lower = BX_SLICE_LOWER_FULL;
-	MarkBufferDirty(buffer);
-	UnlockReleaseBuffer(buffer);
-}
-
-/*
- * Writes the bits of all collected keys, and forgets them.  Makes the node's
- * slices if this is the first time.  Works on as many slices at once as fit
- * into an eighth of the memory.
- */
-static void
-node_flush(NodeBuild *nb)
-{
-	Size		slice_size = (Size) BX_SLICE_ROWS * BX_ROW_BYTES;
-	uint32		window_size;
-	char	   *window;
-
-	if (nb->desc.state != BX_NODE_PRESENT)
-		bx_dir_alloc_slices(nb->build->index, nb->level, nb->node,
-							node_planned_keys(nb), nb->rate,
-							nb->build->meta->next_generation++, &nb->desc,
-							false);
-	window_size = Max(nb->build->memory / 8 / slice_size, 1);
-	window_size = Min(window_size, nb->desc.nslices);
-	window = palloc_extended(slice_size * window_size, MCXT_ALLOC_HUGE);
-	for (uint32 first = 0; first < nb->desc.nslices; first += window_size)
-	{
-		uint32		n = Min(window_size, nb->desc.nslices - first);
-
-		CHECK_FOR_INTERRUPTS();
-		set_window_bits(nb, window, first, n);
-		for (uint32 i = 0; i < n; i++)
-			add_rows(nb->build->index, nb->desc.start + first + i,
-					 window + slice_size * i);
-	}
-	pfree(window);
-	nb->nkeys = 0;
-	nb->nruns = 0;
-}
-
-/* Adds keys to a child; children come in order. */
-static void
-node_add(NodeBuild *nb, int child, const uint64 *keys, Size n)
-{
-	while (n > 0)
-	{
-		Size		part;
-
-		if (nb->nkeys == nb->limit)
-			node_flush(nb);
-		if (nb->nkeys == nb->allocated)
-		{
-			nb->allocated = Min(nb->allocated * 2, nb->limit);
-			nb->keys = repalloc_huge(nb->keys,
-									 sizeof(uint64) * nb->allocated);
-		}
-		part = Min(n, nb->allocated - nb->nkeys);
-		memcpy(nb->keys + nb->nkeys, keys, sizeof(uint64) * part);
-		nb->nkeys += part;
-		keys += part;
-		n -= part;
-		if (nb->nruns == 0 || nb->runs[nb->nruns - 1].child != child)
-			nb->runs[nb->nruns++].child = child;
-		nb->runs[nb->nruns - 1].end = nb->nkeys;
-	}
-}
-
-/* Says how many distinct keys the current child has so far. */
-static void
-node_note_child(NodeBuild *nb, double keys, double done)
-{
-	nb->open_keys = keys;
-	nb->open_done = done;
-}
-
-/* The current child is complete. */
-static void
-node_close_child(NodeBuild *nb)
-{
-	if (nb->open_keys > 0)
-	{
-		nb->squares += nb->open_keys * nb->open_keys;
-		nb->nchildren++;
-	}
-	nb->open_keys = nb->open_done = 0;
-}
-
-/* Completes the node; nb->desc describes it. */
-static void
-node_finish(NodeBuild *nb)
-{
-	if (nb->nkeys > 0 || !bx_mask_is_empty(&nb->doubt))
-		node_flush(nb);
-}
 
 static double
 planned_rate(const BxNodeDesc *desc)
@@ -276,20 +53,17 @@ finish_segment(BxBuild *build)
 {
 	PartitionedBuild *pb = build->layout_state;
 	BxStats    *stats = &build->meta->stats;
+	BxNodeDesc *desc = &pb->top.child[pb->segment % BX_FANOUT];
 
-	node_close_child(&pb->segment);
-
-	/* ranges may have keys in common, which the sum has counted twice */
-	node_note_child(&pb->partition, estimateHyperLogLog(&pb->distinct), 1.0);
-	node_close_child(&pb->partition);
+	bx_node_finish(pb->segments, desc);
+	if (pb->summarize)
+		bx_node_close_child(pb->summaries, estimateHyperLogLog(&pb->distinct));
 	freeHyperLogLog(&pb->distinct);
-	node_finish(&pb->segment);
-	pb->top.child[pb->segment.node % BX_FANOUT] = pb->segment.desc;
-	if (pb->segment.desc.state == BX_NODE_PRESENT)
+	if (desc->state == BX_NODE_PRESENT)
 	{
 		stats->segments++;
-		stats->slices += pb->segment.desc.nslices;
-		pb->segment_rates += planned_rate(&pb->segment.desc);
+		stats->slices += desc->nslices;
+		pb->segment_rates += planned_rate(desc);
 	}
 }
 
@@ -301,38 +75,57 @@ finish_partition(BxBuild *build)
 
 	if (pb->summarize)
 	{
-		node_finish(&pb->partition);
-		pb->top.self = pb->partition.desc;
+		bx_node_finish(pb->summaries, &pb->top.self);
 		stats->summarized++;
 		pb->summary_rates += planned_rate(&pb->top.self);
 	}
 	else
 		pb->top.self.state = BX_NODE_UNKNOWN;
-	bx_dir_add_partition(build->index, build->meta, pb->partition.node,
-						 &pb->top, false);
+	bx_dir_add_partition(build->index, build->meta, pb->partition, &pb->top,
+						 false);
 	stats->partitions++;
 }
 
 static void
-start_segment(BxBuild *build, uint32 segment)
+start_segment(PartitionedBuild *pb, uint32 segment)
 {
-	PartitionedBuild *pb = build->layout_state;
-
-	node_start(&pb->segment, segment);
-	initHyperLogLog(&pb->distinct, 10);
+	pb->segment = segment;
+	pb->range_keys = pb->segment_keys = 0;
+	bx_node_start(pb->segments, segment, NULL);
+	initHyperLogLog(&pb->distinct, BX_DISTINCT_BITS);
 }
 
 static void
 start_partition(BxBuild *build, uint32 partition)
 {
 	PartitionedBuild *pb = build->layout_state;
-	uint32		ranges_per_segment = BX_FANOUT;
-	uint64		segments = (build->heap_blocks >> build->lg_base) /
-		ranges_per_segment;
+	BlockNumber segments = (build->heap_blocks >> build->lg_base) / BX_FANOUT;
 
-	node_start(&pb->partition, partition);
+	pb->partition = partition;
+	pb->summarize = partition > 0 || segments >= BX_MIN_SEGMENTS_FOR_SUMMARY;
+	bx_node_start(pb->summaries, partition, NULL);
 	memset(&pb->top, 0, sizeof(pb->top));
-	pb->summarize = partition > 0 || segments >= MIN_SEGMENTS_FOR_SUMMARY;
+}
+
+/* Goes on to the segment of a range, if it is another. */
+static void
+advance_to_range(BxBuild *build, uint32 range)
+{
+	PartitionedBuild *pb = build->layout_state;
+	uint32		segment = range / BX_FANOUT;
+	uint32		partition = segment / BX_FANOUT;
+	bool		next = !pb->started || partition != pb->partition;
+
+	if (pb->started && segment == pb->segment)
+		return;
+	if (pb->started)
+		finish_segment(build);
+	if (pb->started && next)
+		finish_partition(build);
+	if (next)
+		start_partition(build, partition);
+	start_segment(pb, segment);
+	pb->started = true;
 }
 
 static void
@@ -340,10 +133,12 @@ partitioned_build_begin(BxBuild *build)
 {
 	PartitionedBuild *pb = palloc0(sizeof(PartitionedBuild));
 
-	node_init(&pb->segment, build, BX_LEVEL_SEGMENT,
-			  build->meta->false_positive_rate, build->memory / 8);
-	node_init(&pb->partition, build, BX_LEVEL_PARTITION, BX_SUMMARY_RATE,
-			  build->memory / 2);
+	pb->segments = bx_node_create(build->index, build->meta, BX_LEVEL_SEGMENT,
+								  build->meta->false_positive_rate,
+								  build->memory / 8);
+	pb->summaries = bx_node_create(build->index, build->meta,
+								   BX_LEVEL_PARTITION, BX_SUMMARY_RATE,
+								   build->memory / 2);
 	build->layout_state = pb;
 }
 
@@ -353,44 +148,24 @@ partitioned_build_add(BxBuild *build, uint32 range, double done,
 					  const uint64 *keys, Size nkeys, bool doubt)
 {
 	PartitionedBuild *pb = build->layout_state;
-	uint32		segment = range / BX_FANOUT;
-	uint32		partition = segment / BX_FANOUT;
 	int			child = range % BX_FANOUT;
 
-	if (!pb->started || segment != pb->segment.node)
-	{
-		bool		next = !pb->started || partition != pb->partition.node;
-
-		if (pb->started)
-			finish_segment(build);
-		if (pb->started && next)
-			finish_partition(build);
-		if (next)
-			start_partition(build, partition);
-		start_segment(build, segment);
-		pb->started = true;
-	}
-
-	/* note the counts first: adding may need them to choose the size */
-	node_note_child(&pb->segment, pb->segment.open_keys + nkeys, done);
-	node_add(&pb->segment, child, keys, nkeys);
-	if (doubt)
-		bx_mask_set(&pb->segment.doubt, child);
-
+	advance_to_range(build, range);
+	pb->range_keys += nkeys;
+	bx_node_add(pb->segments, child, keys, nkeys, doubt, pb->range_keys, done);
 	if (pb->summarize)
 	{
-		int			up = segment % BX_FANOUT;
-
 		for (Size i = 0; i < nkeys; i++)
 			addHyperLogLog(&pb->distinct, (uint32) (keys[i] >> 32));
-		node_note_child(&pb->partition, pb->partition.open_keys + nkeys,
-						(child + done) / BX_FANOUT);
-		node_add(&pb->partition, up, keys, nkeys);
-		if (doubt)
-			bx_mask_set(&pb->partition.doubt, up);
+		pb->segment_keys += nkeys;
+		bx_node_add(pb->summaries, pb->segment % BX_FANOUT, keys, nkeys, doubt,
+					pb->segment_keys, (child + done) / BX_FANOUT);
 	}
 	if (done >= 1.0)
-		node_close_child(&pb->segment);
+	{
+		bx_node_close_child(pb->segments, pb->range_keys);
+		pb->range_keys = 0;
+	}
 }
 
 static void
@@ -408,8 +183,8 @@ partitioned_build_end(BxBuild *build)
 		stats->segment_rate = pb->segment_rates / stats->segments;
 	if (stats->summarized > 0)
 		stats->summary_rate = pb->summary_rates / stats->summarized;
-	pfree(pb->segment.keys);
-	pfree(pb->partition.keys);
+	bx_node_free(pb->segments);
+	bx_node_free(pb->summaries);
 	pfree(pb);
 }
 
@@ -723,9 +498,11 @@ init_search_state(SearchState *state, BxSearch *search)
 	state->search = search;
 	state->index = search->index;
 	state->index_blocks = 0;
+
+	/* one page ahead is not worth the extra look into the buffer table */
 	state->prefetch =
 		get_tablespace_io_concurrency(search->index->rd_rel->reltablespace);
-	state->prefetch = Min(state->prefetch, 32);
+	state->prefetch = state->prefetch > 1 ? Min(state->prefetch, 32) : 0;
 	for (int level = BX_LEVEL_SEGMENT; level <= BX_LEVEL_PARTITION; level++)
 	{
 		Probe	   *probes = palloc(sizeof(Probe) * query->nelements);
@@ -984,7 +761,7 @@ partitioned_search(BxSearch *search)
 
 	if (search->heap_blocks == 0)
 		return;
-	ranges = ((uint64) (search->heap_blocks - 1) >> search->lg_base) + 1;
+	ranges = bx_dir_ranges(search->heap_blocks, search->lg_base);
 	npartitions = (ranges - 1) / BX_RANGES_PER_PARTITION + 1;
 	tops = palloc(sizeof(BlockNumber) * npartitions);
 	bx_dir_tops(search->index, 0, npartitions, tops);
@@ -1015,23 +792,17 @@ partitioned_search(BxSearch *search)
  * ----------
  */
 
-/* Adds the mean rate of a node's filters by the fill of one slice. */
+/* Adds the mean rate of a node's filters. */
 static void
 add_rate(Relation index, int level, uint32 node, const BxNodeDesc *desc,
 		 BufferAccessStrategy strategy, double *rates, double *n)
 {
-	int			bits_set[BX_FANOUT];
+	BxMeasure	measure;
 
-	if (!bx_dir_sample_fill(index, level, node, desc, strategy, bits_set))
+	if (!bx_dir_measure(index, level, node, desc, strategy, &measure))
 		return;
-	for (int i = 0; i < BX_FANOUT; i++)
-	{
-		if (bits_set[i] == 0)
-			continue;
-		*rates += bx_filter_fill_rate(bits_set[i], BX_SLICE_ROWS,
-									  desc->nprobes);
-		(*n)++;
-	}
+	*rates += measure.rate * measure.nchildren;
+	*n += measure.nchildren;
 }
 
 static void
@@ -1058,16 +829,9 @@ partitioned_collect_stats(Relation index, BxStats *stats,
 		for (uint32 i = 0; i < BX_PARTITIONS_PER_MAP; i++)
 		{
 			BxTopPageData top;
-			Buffer		buffer;
 
-			if (tops[i] == 0)
+			if (tops[i] == 0 || !bx_dir_read_top(index, first + i, &top))
 				continue;
-			buffer = ReadBuffer(index, tops[i]);
-			LockBuffer(buffer, BUFFER_LOCK_SHARE);
-			bx_dir_check_top(index, buffer, first + i);
-			memcpy(&top, BxPageGetTop(BufferGetPage(buffer)), sizeof(top));
-			UnlockReleaseBuffer(buffer);
-
 			stats->partitions++;
 			bx_dir_check_desc(index, tops[i], &top.self, &index_blocks);
 			if (top.self.state == BX_NODE_PRESENT)
@@ -1142,6 +906,7 @@ const BxLayout bx_layout_partitioned = {
 	.insert_begin = partitioned_insert_begin,
 	.insert = partitioned_insert,
 	.search = partitioned_search,
+	.repair = bx_rebuild_index,
 	.collect_stats = partitioned_collect_stats,
 	.search_pages = partitioned_search_pages,
 };

@@ -1,7 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * vacuum.c
- *	  VACUUM: refreshes the statistics.
+ *	  VACUUM: has the layout repair what needs it, and refreshes the
+ *	  statistics.  bloomidx_summarize() does the same on demand.
  *
  * The index holds no TIDs, so there is nothing to delete: a filter that still
  * knows the keys of dead rows answers "maybe" for them, and no more.
@@ -10,11 +11,22 @@
  */
 #include "postgres.h"
 
+#include "access/table.h"
+#include "access/xlog.h"
+#include "catalog/index.h"
+#include "fmgr.h"
+#include "miscadmin.h"
+#include "postmaster/autovacuum.h"
 #include "storage/lmgr.h"
+#include "utils/acl.h"
+#include "utils/guc.h"
+#include "utils/lsyscache.h"
 #include "utils/rel.h"
 
 #include "bloomidx.h"
 #include "compat.h"
+
+PG_FUNCTION_INFO_V1(bloomidx_summarize);
 
 IndexBulkDeleteResult *
 bxbulkdelete(IndexVacuumInfo *info, IndexBulkDeleteResult *stats,
@@ -27,13 +39,13 @@ bxbulkdelete(IndexVacuumInfo *info, IndexBulkDeleteResult *stats,
 
 /* Counts what is there, and writes it to the metapage if it has changed. */
 static void
-refresh_stats(Relation index, BufferAccessStrategy strategy)
+refresh_stats(Relation index, const BxLayout *layout,
+			  BufferAccessStrategy strategy)
 {
 	BxMetaPageData meta;
 	BxStats		stats;
 
-	bx_meta_read(index, &meta);
-	bx_layout_by_id(index, meta.layout)->collect_stats(index, &stats, strategy);
+	layout->collect_stats(index, &stats, strategy);
 
 	LockPage(index, BX_METAPAGE_BLKNO, ExclusiveLock);
 	bx_meta_read(index, &meta);
@@ -45,20 +57,138 @@ refresh_stats(Relation index, BufferAccessStrategy strategy)
 	UnlockPage(index, BX_METAPAGE_BLKNO, ExclusiveLock);
 }
 
+/*
+ * Repairs an index, and says in *vacuum what it has done.  The caller has a
+ * lock on the heap that excludes another such call.
+ */
+static void
+vacuum_index(Relation heap, Relation index, BufferAccessStrategy strategy,
+			 int message_level, BxVacuum *vacuum)
+{
+	BxMetaPageData meta;
+	const BxLayout *layout;
+	int			memory_kb = maintenance_work_mem;
+
+	if (IsAutoVacuumWorkerProcess() && autovacuum_work_mem != -1)
+		memory_kb = autovacuum_work_mem;
+	bx_meta_read(index, &meta);
+	layout = bx_layout_by_id(index, meta.layout);
+	memset(vacuum, 0, sizeof(*vacuum));
+	vacuum->heap = heap;
+	vacuum->index = index;
+	vacuum->indexInfo = BuildIndexInfo(index);
+	vacuum->strategy = strategy;
+	vacuum->memory = (Size) memory_kb * 1024;
+	layout->repair(vacuum);
+	refresh_stats(index, layout, strategy);
+
+	ereport(message_level,
+			(errmsg("index \"%s\": rebuilt the filters of %u segments and %u summaries",
+					RelationGetRelationName(index), vacuum->segments,
+					vacuum->summaries),
+			 errdetail("%u rebuilds failed, and %u pages are free for reuse.",
+					   vacuum->failures, vacuum->free_pages)));
+}
+
 IndexBulkDeleteResult *
 bxvacuumcleanup(IndexVacuumInfo *info, IndexBulkDeleteResult *stats)
 {
+	Relation	heap;
+	BxVacuum	vacuum;
+
 	if (info->analyze_only)
 		return stats;
 	if (stats == NULL)
 		stats = palloc0(sizeof(IndexBulkDeleteResult));
 
-	refresh_stats(info->index, info->strategy);
+	heap = table_open(IndexGetRelation(RelationGetRelid(info->index), false),
+					  AccessShareLock);
+
+	/* since 15 VACUUM VERBOSE shows the counters, and no message of ours */
+	vacuum_index(heap, info->index, info->strategy,
+				 Max(info->message_level, DEBUG1), &vacuum);
+	table_close(heap, AccessShareLock);
 	stats->num_pages = RelationGetNumberOfBlocks(info->index);
+	stats->pages_newly_deleted += vacuum.freed_pages;
+	stats->pages_free = vacuum.free_pages;
 
 	/* which rows a partial index leaves out is not known here */
 	stats->num_index_tuples = info->num_heap_tuples;
 	stats->estimated_count = info->estimated_count ||
 		RelationGetIndexPredicate(info->index) != NIL;
 	return stats;
+}
+
+/* Opens an index of ours that can be worked on, or fails. */
+static Relation
+open_index(Oid indexoid, LOCKMODE lockmode)
+{
+	Relation	index = index_open(indexoid, lockmode);
+
+	if (index->rd_rel->relkind != RELKIND_INDEX ||
+		index->rd_indam->ambuild != bxbuild)
+		ereport(ERROR,
+				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
+				 errmsg("\"%s\" is not a bloomidx index",
+						RelationGetRelationName(index))));
+	if (RELATION_IS_OTHER_TEMP(index))
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("cannot access temporary indexes of other sessions")));
+	if (!index->rd_index->indisvalid)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("index \"%s\" is not valid",
+						RelationGetRelationName(index))));
+	return index;
+}
+
+/* Does what VACUUM does to an index, on demand. */
+Datum
+bloomidx_summarize(PG_FUNCTION_ARGS)
+{
+	Oid			indexoid = PG_GETARG_OID(0);
+	Oid			heapoid;
+	Relation	heap;
+	Relation	index;
+	Oid			userid;
+	int			sec_context;
+	int			nestlevel;
+	BxVacuum	vacuum;
+
+	if (RecoveryInProgress())
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("recovery is in progress"),
+				 errhint("Indexes cannot be summarized during recovery.")));
+
+	/* the owner may VACUUM; look before any lock makes others wait */
+	if (!bx_object_ownercheck(indexoid, GetUserId()))
+		aclcheck_error(ACLCHECK_NOT_OWNER, OBJECT_INDEX,
+					   get_rel_name(indexoid));
+
+	/* table before index; what is not an index fails at the latter */
+	heapoid = IndexGetRelation(indexoid, true);
+	heap = OidIsValid(heapoid) ?
+		table_open(heapoid, ShareUpdateExclusiveLock) : NULL;
+	index = open_index(indexoid, RowExclusiveLock);
+	if (heap == NULL || heapoid != IndexGetRelation(indexoid, false))
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_TABLE),
+				 errmsg("could not open parent table of index \"%s\"",
+						RelationGetRelationName(index))));
+
+	/* index expressions run as the table's owner, as in VACUUM */
+	GetUserIdAndSecContext(&userid, &sec_context);
+	SetUserIdAndSecContext(heap->rd_rel->relowner,
+						   sec_context | SECURITY_RESTRICTED_OPERATION);
+	nestlevel = NewGUCNestLevel();
+	bx_restrict_search_path();
+	vacuum_index(heap, index, NULL, DEBUG1, &vacuum);
+	AtEOXact_GUC(false, nestlevel);
+	SetUserIdAndSecContext(userid, sec_context);
+
+	index_close(index, RowExclusiveLock);
+	table_close(heap, ShareUpdateExclusiveLock);
+	PG_RETURN_INT32((int32) (vacuum.segments + vacuum.summaries));
 }

@@ -1,0 +1,442 @@
+/*-------------------------------------------------------------------------
+ *
+ * rebuild.c
+ *	  VACUUM's repair of layout "partitioned": summaries that are missing,
+ *	  and filters that are too full, too empty or in doubt.
+ *
+ * New slices are built beside the old ones while everybody goes on:
+ *
+ *	1. Count the keys of the node in the heap, which gives the size.
+ *	2. Allocate slices with a new generation, and publish them as the shadow
+ *	   in the top-level page.  From now on inserters set their bits in both,
+ *	   for they compare the shadow, too, under the page's share lock.
+ *	3. Take the heap's size, read the node's heap pages, and add their keys to
+ *	   the shadow.
+ *	4. Swap: the shadow becomes the node's descriptor.  Free the old pages.
+ *
+ * No row is lost: its insert into the index comes after the publication, and
+ * then reaches the shadow, or before it, and then the row was on its heap page
+ * before step 3 began.
+ *
+ * A failure between 2 and 4 leaves a shadow that inserters keep filling.  The
+ * next VACUUM drops it.  Only one can be at work: VACUUM and
+ * bloomidx_summarize() have a lock on the table that excludes each other.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include <math.h>
+
+#include "access/xact.h"
+#include "lib/hyperloglog.h"
+#include "miscadmin.h"
+#include "storage/lmgr.h"
+#include "utils/memutils.h"
+#include "utils/rel.h"
+#include "utils/resowner.h"
+
+#include "bloomidx.h"
+#include "compat.h"
+
+/* A rate of this many times the target is too high. */
+#define RATE_TOLERANCE		2.0
+
+/*
+ * But only if there are this many times more keys than planned: else a
+ * rebuild would come to the same size again.
+ */
+#define KEYS_TOLERANCE		1.1
+
+/* The size of a summary is told from so many of its segments. */
+#define SEGMENTS_TO_COUNT	4
+
+/* The node at work. */
+typedef struct Rebuild
+{
+	BxVacuum   *vacuum;
+	BxMetaPageData meta;		/* a copy, for what is frozen */
+	int			level;
+	uint32		node;
+	uint32		partition;
+	int			child;			/* of the top-level page, or BX_CHILD_SELF */
+	BxNodeDesc	old;
+
+	/* counting */
+	double		range_keys;
+	double		squares;
+	int			counted;
+	hyperLogLogState distinct;
+
+	/* writing */
+	BxNodeWriter *writer;
+} Rebuild;
+
+/* Ranges that a node of a level covers. */
+static uint64
+ranges_of_level(int level)
+{
+	return level == BX_LEVEL_SEGMENT ? BX_FANOUT : BX_RANGES_PER_PARTITION;
+}
+
+static double
+target_rate(const Rebuild *rebuild)
+{
+	return rebuild->level == BX_LEVEL_SEGMENT ?
+		rebuild->meta.false_positive_rate : BX_SUMMARY_RATE;
+}
+
+/* Hands the keys of some ranges, as far as the heap goes, to a callback. */
+static void
+scan_ranges(Rebuild *rebuild, uint64 first, uint64 n, BxRangeCallback callback)
+{
+	BxVacuum   *vacuum = rebuild->vacuum;
+	BlockNumber heap_blocks = RelationGetNumberOfBlocks(vacuum->heap);
+	uint64		end = bx_dir_ranges(heap_blocks, rebuild->meta.lg_base);
+	BxHeapScan *scan;
+
+	scan = bx_heapscan_begin(vacuum->heap, vacuum->index, vacuum->indexInfo,
+							 vacuum->memory / 8);
+	bx_heapscan_ranges(scan, rebuild->meta.lg_base, first, Min(first + n, end),
+					   heap_blocks, callback, rebuild);
+	bx_heapscan_end(scan);
+}
+
+/* Counts the keys of a child that is a range. */
+static void
+count_range(void *arg, uint32 range, double done, const uint64 *keys,
+			Size nkeys, bool doubt)
+{
+	Rebuild    *rebuild = arg;
+
+	rebuild->range_keys += nkeys;
+	if (done < 1.0)
+		return;
+	if (rebuild->range_keys > 0)
+	{
+		rebuild->squares += rebuild->range_keys * rebuild->range_keys;
+		rebuild->counted++;
+	}
+	rebuild->range_keys = 0;
+}
+
+/* Counts the keys of a child that is a segment. */
+static void
+count_segment(void *arg, uint32 range, double done, const uint64 *keys,
+			  Size nkeys, bool doubt)
+{
+	Rebuild    *rebuild = arg;
+
+	for (Size i = 0; i < nkeys; i++)
+		addHyperLogLog(&rebuild->distinct, (uint32) (keys[i] >> 32));
+}
+
+/* Counts a summary's keys per segment in some of the segments. */
+static void
+count_some_segments(Rebuild *rebuild)
+{
+	BxTopPageData top;
+	int			present[BX_FANOUT];
+	int			n = 0;
+	int			ncount;
+
+	if (!bx_dir_read_top(rebuild->vacuum->index, rebuild->partition, &top))
+		return;
+	for (int c = 0; c < BX_FANOUT; c++)
+	{
+		if (top.child[c].state != BX_NODE_EMPTY)
+			present[n++] = c;
+	}
+
+	/* spread evenly; the last one may still be filling up */
+	ncount = Min(SEGMENTS_TO_COUNT, n);
+	for (int i = 0; i < ncount; i++)
+	{
+		uint64		segment = (uint64) rebuild->partition * BX_FANOUT +
+			present[(int64) i * n / ncount];
+		double		keys;
+
+		initHyperLogLog(&rebuild->distinct, BX_DISTINCT_BITS);
+		scan_ranges(rebuild, segment * BX_FANOUT, BX_FANOUT, count_segment);
+		keys = estimateHyperLogLog(&rebuild->distinct);
+		freeHyperLogLog(&rebuild->distinct);
+		if (keys > 0)
+		{
+			rebuild->squares += keys * keys;
+			rebuild->counted++;
+		}
+	}
+}
+
+/* Keys per child for which the new slices are planned. */
+static double
+count_keys(Rebuild *rebuild)
+{
+	rebuild->squares = rebuild->range_keys = 0;
+	rebuild->counted = 0;
+	if (rebuild->level == BX_LEVEL_SEGMENT)
+		scan_ranges(rebuild, (uint64) rebuild->node * BX_FANOUT, BX_FANOUT,
+					count_range);
+	else
+		count_some_segments(rebuild);
+	return rebuild->counted > 0 ?
+		sqrt(rebuild->squares / rebuild->counted) : 1;
+}
+
+/* Adds the keys of a range to the shadow. */
+static void
+write_range(void *arg, uint32 range, double done, const uint64 *keys,
+			Size nkeys, bool doubt)
+{
+	Rebuild    *rebuild = arg;
+	int			child = rebuild->level == BX_LEVEL_SEGMENT ?
+		range % BX_FANOUT : range / BX_FANOUT % BX_FANOUT;
+
+	bx_node_add(rebuild->writer, child, keys, nkeys, doubt, nkeys, done);
+}
+
+/* Makes the new slices and publishes them as shadow. */
+static void
+publish_shadow(Rebuild *rebuild, double keys, BxShadow *shadow)
+{
+	Relation	index = rebuild->vacuum->index;
+	BxMetaPageData meta;
+
+	memset(shadow, 0, sizeof(*shadow));
+	shadow->level = rebuild->level;
+	shadow->child = rebuild->level == BX_LEVEL_SEGMENT ? rebuild->child : 0;
+
+	LockPage(index, BX_METAPAGE_BLKNO, ExclusiveLock);
+	bx_meta_read(index, &meta);
+	bx_dir_alloc_slices(index, &meta, rebuild->level, rebuild->node, keys,
+						target_rate(rebuild), &shadow->desc, true);
+	bx_dir_update_top(index, rebuild->partition, rebuild->child, NULL, shadow);
+	UnlockPage(index, BX_METAPAGE_BLKNO, ExclusiveLock);
+}
+
+/* Fills the shadow from the heap; *desc is what it has become. */
+static void
+fill_shadow(Rebuild *rebuild, const BxShadow *shadow, BxNodeDesc *desc)
+{
+	BxVacuum   *vacuum = rebuild->vacuum;
+	uint64		ranges = ranges_of_level(rebuild->level);
+
+	rebuild->writer = bx_node_create(vacuum->index, NULL, rebuild->level,
+									 target_rate(rebuild),
+									 vacuum->memory / 8 * 7);
+	bx_node_start(rebuild->writer, rebuild->node, &shadow->desc);
+	scan_ranges(rebuild, rebuild->node * ranges, ranges, write_range);
+	bx_node_finish(rebuild->writer, desc);
+	bx_node_free(rebuild->writer);
+}
+
+/* Rebuilds a node: the four steps. */
+static void
+rebuild_node(Rebuild *rebuild)
+{
+	Relation	index = rebuild->vacuum->index;
+	BxShadow	shadow;
+	BxShadow	none = {0};
+	BxNodeDesc	desc;
+
+	publish_shadow(rebuild, count_keys(rebuild), &shadow);
+	fill_shadow(rebuild, &shadow, &desc);
+	bx_dir_update_top(index, rebuild->partition, rebuild->child, &desc, &none);
+	bx_dir_free_slices(index, &rebuild->old);
+	rebuild->vacuum->freed_pages += rebuild->old.nslices;
+	if (rebuild->level == BX_LEVEL_SEGMENT)
+		rebuild->vacuum->segments++;
+	else
+		rebuild->vacuum->summaries++;
+}
+
+/* Drops a shadow that a rebuild has left behind. */
+static void
+drop_shadow(Relation index, uint32 partition)
+{
+	BxTopPageData top;
+	BxShadow	none = {0};
+
+	if (bx_dir_read_top(index, partition, &top) &&
+		top.shadow.desc.state == BX_NODE_PRESENT)
+	{
+		bx_dir_update_top(index, partition, BX_CHILD_SELF, NULL, &none);
+		bx_dir_free_slices(index, &top.shadow.desc);
+	}
+}
+
+/* Whether an error may come from a row, and not from the server or the index. */
+static bool
+is_about_a_row(int sqlerrcode)
+{
+	int			category = ERRCODE_TO_CATEGORY(sqlerrcode);
+
+	return category != ERRCODE_OPERATOR_INTERVENTION &&
+		category != ERRCODE_INSUFFICIENT_RESOURCES &&
+		category != ERRCODE_SYSTEM_ERROR &&
+		sqlerrcode != ERRCODE_INDEX_CORRUPTED;
+}
+
+/*
+ * Rebuilds a node in a subtransaction.  An index expression may fail on a row
+ * whose own insert is about to fail for the same reason, and a value's TOAST
+ * rows may be gone; then the old slices stay.
+ */
+static void
+rebuild_safely(Rebuild *rebuild)
+{
+	BxVacuum   *vacuum = rebuild->vacuum;
+	MemoryContext oldcxt = CurrentMemoryContext;
+	ResourceOwner oldowner = CurrentResourceOwner;
+	MemoryContext cxt;
+
+	/* the leader of a parallel VACUUM may not start subtransactions */
+	if (IsInParallelMode())
+	{
+		rebuild_node(rebuild);
+		return;
+	}
+
+	cxt = AllocSetContextCreate(oldcxt, "bloomidx rebuild",
+								ALLOCSET_DEFAULT_SIZES);
+	BeginInternalSubTransaction(NULL);
+	MemoryContextSwitchTo(cxt);
+	PG_TRY();
+	{
+		rebuild_node(rebuild);
+		ReleaseCurrentSubTransaction();
+		MemoryContextSwitchTo(oldcxt);
+		CurrentResourceOwner = oldowner;
+	}
+	PG_CATCH();
+	{
+		ErrorData  *error;
+
+		MemoryContextSwitchTo(oldcxt);
+		error = CopyErrorData();
+		if (!is_about_a_row(error->sqlerrcode))
+			PG_RE_THROW();
+		FlushErrorState();
+		RollbackAndReleaseCurrentSubTransaction();
+		MemoryContextSwitchTo(oldcxt);
+		CurrentResourceOwner = oldowner;
+		ereport(WARNING,
+				(errcode(error->sqlerrcode),
+				 errmsg("could not rebuild filters of index \"%s\": %s",
+						RelationGetRelationName(vacuum->index), error->message),
+				 errdetail("The old filters are still in use.")));
+		FreeErrorData(error);
+		drop_shadow(vacuum->index, rebuild->partition);
+		vacuum->failures++;
+	}
+	PG_END_TRY();
+	MemoryContextDelete(cxt);
+}
+
+/*
+ * Whether a node that has slices should get other ones.  "growing" says that
+ * more keys are still to come, so that it is not too empty yet.
+ */
+static bool
+has_wrong_size(Rebuild *rebuild, bool growing)
+{
+	const BxNodeDesc *desc = &rebuild->old;
+	BxMeasure	measure;
+	BxPlan		plan;
+
+	if (!bx_dir_measure(rebuild->vacuum->index, rebuild->level, rebuild->node,
+						desc, rebuild->vacuum->strategy, &measure) ||
+		measure.nchildren == 0)
+		return false;
+	if (measure.rate > target_rate(rebuild) * RATE_TOLERANCE &&
+		measure.keys > desc->keys * KEYS_TOLERANCE)
+		return true;
+	plan = bx_filter_plan(measure.keys, target_rate(rebuild), BX_SLICE_ROWS);
+	return !growing && plan.nslices <= desc->nslices / 2;
+}
+
+static bool
+needs_rebuild(Rebuild *rebuild, bool growing, int nsegments)
+{
+	switch (rebuild->old.state)
+	{
+		case BX_NODE_EMPTY:
+			return false;
+		case BX_NODE_UNKNOWN:
+			return rebuild->level == BX_LEVEL_SEGMENT ||
+				rebuild->partition > 0 ||
+				nsegments >= BX_MIN_SEGMENTS_FOR_SUMMARY;
+		default:
+			return (rebuild->old.flags & BX_DESC_DOUBT) != 0 ||
+				has_wrong_size(rebuild, growing);
+	}
+}
+
+/* Repairs what needs it in one partition. */
+static void
+repair_partition(Rebuild *rebuild, uint32 partition, uint32 last_segment)
+{
+	Relation	index = rebuild->vacuum->index;
+	BlockNumber index_blocks = 0;
+	BxTopPageData top;
+	BlockNumber blkno;
+	int			nsegments = 0;
+
+	drop_shadow(index, partition);
+	if (!bx_dir_read_top(index, partition, &top))
+		return;
+	bx_dir_tops(index, partition, 1, &blkno);
+	rebuild->partition = partition;
+	rebuild->level = BX_LEVEL_SEGMENT;
+	for (int c = 0; c < BX_FANOUT; c++)
+	{
+		rebuild->child = c;
+		rebuild->node = partition * BX_FANOUT + c;
+		rebuild->old = top.child[c];
+		bx_dir_check_desc(index, blkno, &rebuild->old, &index_blocks);
+		bx_vacuum_delay_point();
+		if (needs_rebuild(rebuild, rebuild->node >= last_segment, 0))
+			rebuild_safely(rebuild);
+		if (top.child[c].state != BX_NODE_EMPTY)
+			nsegments++;
+	}
+	rebuild->level = BX_LEVEL_PARTITION;
+	rebuild->child = BX_CHILD_SELF;
+	rebuild->node = partition;
+	rebuild->old = top.self;
+	bx_dir_check_desc(index, blkno, &rebuild->old, &index_blocks);
+	if (needs_rebuild(rebuild, nsegments < BX_FANOUT, nsegments))
+		rebuild_safely(rebuild);
+}
+
+/* Repairs all partitions that the heap has, and reclaims pages. */
+void
+bx_rebuild_index(BxVacuum *vacuum)
+{
+	Rebuild		rebuild = {0};
+	uint64		ranges;
+	uint64		npartitions;
+	uint32		last_segment;
+
+	/*
+	 * An index expression could fail, and a parallel VACUUM's leader has no
+	 * means to catch that (see rebuild_safely).  Autovacuum, or the next
+	 * VACUUM without workers, will do it.
+	 */
+	if (IsInParallelMode() && (vacuum->indexInfo->ii_Expressions != NIL ||
+							   vacuum->indexInfo->ii_Predicate != NIL))
+		return;
+
+	rebuild.vacuum = vacuum;
+	bx_meta_read(vacuum->index, &rebuild.meta);
+	if (rebuild.meta.lg_base == BX_LG_BASE_UNSET)
+		return;
+	ranges = bx_dir_ranges(RelationGetNumberOfBlocks(vacuum->heap),
+						   rebuild.meta.lg_base);
+	npartitions = (ranges + BX_RANGES_PER_PARTITION - 1) /
+		BX_RANGES_PER_PARTITION;
+	last_segment = ranges > 0 ? (ranges - 1) / BX_FANOUT : 0;
+	for (uint32 p = 0; p < npartitions; p++)
+		repair_partition(&rebuild, p, last_segment);
+	vacuum->free_pages = bx_dir_sweep(vacuum->index);
+}
