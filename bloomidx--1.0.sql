@@ -59,6 +59,34 @@ CREATE FUNCTION bloomidx_hash(text, bigint) RETURNS bigint
 AS 'MODULE_PATHNAME', 'bloomidx_hash_text'
 LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
 
+CREATE FUNCTION bloomidx_hash("char", bigint) RETURNS bigint
+AS 'MODULE_PATHNAME', 'bloomidx_hash_char'
+LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+
+CREATE FUNCTION bloomidx_hash(name, bigint) RETURNS bigint
+AS 'MODULE_PATHNAME', 'bloomidx_hash_name'
+LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+
+CREATE FUNCTION bloomidx_hash(time, bigint) RETURNS bigint
+AS 'MODULE_PATHNAME', 'bloomidx_hash_int8'
+LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+
+CREATE FUNCTION bloomidx_hash(pg_lsn, bigint) RETURNS bigint
+AS 'MODULE_PATHNAME', 'bloomidx_hash_int8'
+LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+
+CREATE FUNCTION bloomidx_hash(xid, bigint) RETURNS bigint
+AS 'MODULE_PATHNAME', 'bloomidx_hash_int4'
+LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+
+CREATE FUNCTION bloomidx_hash(xid8, bigint) RETURNS bigint
+AS 'MODULE_PATHNAME', 'bloomidx_hash_int8'
+LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+
+CREATE FUNCTION bloomidx_hash(cid, bigint) RETURNS bigint
+AS 'MODULE_PATHNAME', 'bloomidx_hash_int4'
+LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+
 -- Operator classes
 
 CREATE OPERATOR CLASS bool_ops DEFAULT FOR TYPE bool USING bloomidx AS
@@ -114,9 +142,21 @@ CREATE OPERATOR CLASS numeric_ops DEFAULT FOR TYPE numeric USING bloomidx AS
 	OPERATOR 1 = (numeric, numeric),
 	FUNCTION 1 hash_numeric_extended(numeric, bigint);
 
-CREATE OPERATOR CLASS text_ops DEFAULT FOR TYPE text USING bloomidx AS
+CREATE OPERATOR FAMILY text_ops USING bloomidx;
+
+CREATE OPERATOR CLASS text_ops DEFAULT FOR TYPE text USING bloomidx
+	FAMILY text_ops AS
 	OPERATOR 1 = (text, text),
 	FUNCTION 1 bloomidx_hash(text, bigint);
+
+CREATE OPERATOR CLASS name_ops DEFAULT FOR TYPE name USING bloomidx
+	FAMILY text_ops AS
+	OPERATOR 1 = (name, name),
+	FUNCTION 1 bloomidx_hash(name, bigint);
+
+ALTER OPERATOR FAMILY text_ops USING bloomidx ADD
+	OPERATOR 1 = (text, name),
+	OPERATOR 1 = (name, text);
 
 CREATE OPERATOR CLASS bpchar_ops DEFAULT FOR TYPE bpchar USING bloomidx AS
 	OPERATOR 1 = (bpchar, bpchar),
@@ -141,6 +181,86 @@ CREATE OPERATOR CLASS timestamp_ops DEFAULT FOR TYPE timestamp USING bloomidx AS
 CREATE OPERATOR CLASS timestamptz_ops DEFAULT FOR TYPE timestamptz USING bloomidx AS
 	OPERATOR 1 = (timestamptz, timestamptz),
 	FUNCTION 1 bloomidx_hash(timestamptz, bigint);
+
+CREATE OPERATOR CLASS char_ops DEFAULT FOR TYPE "char" USING bloomidx AS
+	OPERATOR 1 = ("char", "char"),
+	FUNCTION 1 bloomidx_hash("char", bigint);
+
+CREATE OPERATOR CLASS time_ops DEFAULT FOR TYPE time USING bloomidx AS
+	OPERATOR 1 = (time, time),
+	FUNCTION 1 bloomidx_hash(time, bigint);
+
+CREATE OPERATOR CLASS timetz_ops DEFAULT FOR TYPE timetz USING bloomidx AS
+	OPERATOR 1 = (timetz, timetz),
+	FUNCTION 1 timetz_hash_extended(timetz, bigint);
+
+CREATE OPERATOR CLASS interval_ops DEFAULT FOR TYPE interval USING bloomidx AS
+	OPERATOR 1 = (interval, interval),
+	FUNCTION 1 interval_hash_extended(interval, bigint);
+
+CREATE OPERATOR CLASS inet_ops DEFAULT FOR TYPE inet USING bloomidx AS
+	OPERATOR 1 = (inet, inet),
+	FUNCTION 1 hashinetextended(inet, bigint);
+
+CREATE OPERATOR CLASS macaddr_ops DEFAULT FOR TYPE macaddr USING bloomidx AS
+	OPERATOR 1 = (macaddr, macaddr),
+	FUNCTION 1 hashmacaddrextended(macaddr, bigint);
+
+CREATE OPERATOR CLASS macaddr8_ops DEFAULT FOR TYPE macaddr8 USING bloomidx AS
+	OPERATOR 1 = (macaddr8, macaddr8),
+	FUNCTION 1 hashmacaddr8extended(macaddr8, bigint);
+
+CREATE OPERATOR CLASS pg_lsn_ops DEFAULT FOR TYPE pg_lsn USING bloomidx AS
+	OPERATOR 1 = (pg_lsn, pg_lsn),
+	FUNCTION 1 bloomidx_hash(pg_lsn, bigint);
+
+CREATE OPERATOR CLASS tid_ops DEFAULT FOR TYPE tid USING bloomidx AS
+	OPERATOR 1 = (tid, tid),
+	FUNCTION 1 hashtidextended(tid, bigint);
+
+CREATE OPERATOR CLASS xid_ops DEFAULT FOR TYPE xid USING bloomidx AS
+	OPERATOR 1 = (xid, xid),
+	FUNCTION 1 bloomidx_hash(xid, bigint);
+
+CREATE OPERATOR CLASS xid8_ops DEFAULT FOR TYPE xid8 USING bloomidx AS
+	OPERATOR 1 = (xid8, xid8),
+	FUNCTION 1 bloomidx_hash(xid8, bigint);
+
+CREATE OPERATOR CLASS cid_ops DEFAULT FOR TYPE cid USING bloomidx AS
+	OPERATOR 1 = (cid, cid),
+	FUNCTION 1 bloomidx_hash(cid, bigint);
+
+CREATE OPERATOR CLASS oidvector_ops DEFAULT FOR TYPE oidvector USING bloomidx AS
+	OPERATOR 1 = (oidvector, oidvector),
+	FUNCTION 1 hashoidvectorextended(oidvector, bigint);
+
+CREATE OPERATOR CLASS aclitem_ops DEFAULT FOR TYPE aclitem USING bloomidx AS
+	OPERATOR 1 = (aclitem, aclitem),
+	FUNCTION 1 hash_aclitem_extended(aclitem, bigint);
+
+CREATE OPERATOR CLASS jsonb_ops DEFAULT FOR TYPE jsonb USING bloomidx AS
+	OPERATOR 1 = (jsonb, jsonb),
+	FUNCTION 1 jsonb_hash_extended(jsonb, bigint);
+
+CREATE OPERATOR CLASS array_ops DEFAULT FOR TYPE anyarray USING bloomidx AS
+	OPERATOR 1 = (anyarray, anyarray),
+	FUNCTION 1 hash_array_extended(anyarray, bigint);
+
+CREATE OPERATOR CLASS enum_ops DEFAULT FOR TYPE anyenum USING bloomidx AS
+	OPERATOR 1 = (anyenum, anyenum),
+	FUNCTION 1 hashenumextended(anyenum, bigint);
+
+CREATE OPERATOR CLASS range_ops DEFAULT FOR TYPE anyrange USING bloomidx AS
+	OPERATOR 1 = (anyrange, anyrange),
+	FUNCTION 1 hash_range_extended(anyrange, bigint);
+
+CREATE OPERATOR CLASS multirange_ops DEFAULT FOR TYPE anymultirange USING bloomidx AS
+	OPERATOR 1 = (anymultirange, anymultirange),
+	FUNCTION 1 hash_multirange_extended(anymultirange, bigint);
+
+CREATE OPERATOR CLASS record_ops DEFAULT FOR TYPE record USING bloomidx AS
+	OPERATOR 1 = (record, record),
+	FUNCTION 1 hash_record_extended(record, bigint);
 
 -- Maintenance
 

@@ -35,6 +35,7 @@
 #endif
 
 PG_FUNCTION_INFO_V1(bloomidx_hash_bool);
+PG_FUNCTION_INFO_V1(bloomidx_hash_char);
 PG_FUNCTION_INFO_V1(bloomidx_hash_int2);
 PG_FUNCTION_INFO_V1(bloomidx_hash_int4);
 PG_FUNCTION_INFO_V1(bloomidx_hash_int8);
@@ -42,6 +43,7 @@ PG_FUNCTION_INFO_V1(bloomidx_hash_oid);
 PG_FUNCTION_INFO_V1(bloomidx_hash_uuid);
 PG_FUNCTION_INFO_V1(bloomidx_hash_bytea);
 PG_FUNCTION_INFO_V1(bloomidx_hash_text);
+PG_FUNCTION_INFO_V1(bloomidx_hash_name);
 
 /* What a key says of a column. */
 typedef enum KeyKind
@@ -74,20 +76,27 @@ bloomidx_hash_bool(PG_FUNCTION_ARGS)
 	PG_RETURN_INT64(hash_int(PG_GETARG_BOOL(0), PG_GETARG_INT64(1)));
 }
 
+/* for "char" */
+Datum
+bloomidx_hash_char(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_INT64(hash_int((uint8) PG_GETARG_CHAR(0), PG_GETARG_INT64(1)));
+}
+
 Datum
 bloomidx_hash_int2(PG_FUNCTION_ARGS)
 {
 	PG_RETURN_INT64(hash_int((int64) PG_GETARG_INT16(0), PG_GETARG_INT64(1)));
 }
 
-/* also for date */
+/* also for date, xid and cid */
 Datum
 bloomidx_hash_int4(PG_FUNCTION_ARGS)
 {
 	PG_RETURN_INT64(hash_int((int64) PG_GETARG_INT32(0), PG_GETARG_INT64(1)));
 }
 
-/* also for timestamp and timestamptz */
+/* also for time, timestamp, timestamptz, pg_lsn and xid8 */
 Datum
 bloomidx_hash_int8(PG_FUNCTION_ARGS)
 {
@@ -157,6 +166,20 @@ bloomidx_hash_text(PG_FUNCTION_ARGS)
 									   PG_GETARG_DATUM(0),
 									   PG_GETARG_DATUM(1));
 	return bloomidx_hash_bytea(fcinfo);
+}
+
+/* A name has the hash of the equal text. */
+Datum
+bloomidx_hash_name(PG_FUNCTION_ARGS)
+{
+	Name		name = PG_GETARG_NAME(0);
+
+	if (!is_deterministic(fcinfo->flinfo, PG_GET_COLLATION()))
+		return DirectFunctionCall2Coll(hashtextextended, PG_GET_COLLATION(),
+									   PointerGetDatum(cstring_to_text(NameStr(*name))),
+									   PG_GETARG_DATUM(1));
+	PG_RETURN_INT64(XXH3_64bits_withSeed(NameStr(*name), strlen(NameStr(*name)),
+										 PG_GETARG_INT64(1)));
 }
 
 /* The hash function of an indexed column. */
