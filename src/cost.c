@@ -83,18 +83,85 @@ count_elements(PlannerInfo *root, Node *clause)
 	return 1;
 }
 
-/* Part of all ranges that a qual alone lets through, rightly or in vain. */
+/* Distinct values of an index column in a range, if they are anywhere. */
 static double
-match_fraction(PlannerInfo *root, IndexOptInfo *index, IndexFacts *facts,
-			   RestrictInfo *qual, double elements)
+scattered_distinct(PlannerInfo *root, IndexOptInfo *index, IndexFacts *facts,
+				   int col)
+{
+	TargetEntry *entry = list_nth_node(TargetEntry, index->indextlist, col);
+	VariableStatData vardata;
+	bool		isdefault;
+	double		distinct;
+
+	examine_variable(root, (Node *) entry->expr, 0, &vardata);
+	distinct = get_variable_numdistinct(&vardata, &isdefault);
+	ReleaseVariableStats(vardata);
+	return ranges_hit(distinct, index->rel->tuples / facts->ranges);
+}
+
+/*
+ * Distinct values of an index column in a range, by the keys that the index
+ * has counted.  Less than scattered_distinct() means that equal values stand
+ * together.  Of several columns, those with more values are taken to be
+ * scattered, and leave the rest to this one.
+ */
+static double
+counted_distinct(PlannerInfo *root, IndexOptInfo *index, IndexFacts *facts,
+				 int col)
+{
+	double		own = scattered_distinct(root, index, facts, col);
+	double		left = facts->stats.range_keys - index->nkeycolumns;
+
+	if (facts->stats.range_keys == 0)
+		return own;
+	for (int i = 0; i < index->nkeycolumns; i++)
+	{
+		double		other = i == col ? 0 :
+			scattered_distinct(root, index, facts, i);
+
+		if (other > own)
+			left -= other;
+	}
+	return Max(1.0, Min(own, left));
+}
+
+/*
+ * Ranges that hold a row that a qual on the column lets through.  If a range
+ * has d distinct values in r rows, then the rows of a value come r / d at a
+ * time.
+ */
+static double
+qual_ranges_hit(PlannerInfo *root, IndexOptInfo *index, IndexFacts *facts,
+				RestrictInfo *qual, int col)
 {
 	double		rows = index->rel->tuples *
 		clause_selectivity(root, (Node *) qual, index->rel->relid, JOIN_INNER,
 						   NULL);
-	double		hit = ranges_hit(facts->ranges, rows) / facts->ranges;
+	double		hit = ranges_hit(facts->ranges, rows);
+
+	if (!IsA(qual->clause, NullTest) && index->rel->tuples > 0)
+	{
+		double		rows_per_range = index->rel->tuples / facts->ranges;
+		double		together = Max(rows_per_range /
+								   counted_distinct(root, index, facts, col),
+								   1.0);
+
+		hit = Min(hit, Max(rows / together, Min(rows, 1.0)));
+	}
+	return hit;
+}
+
+/*
+ * Part of all ranges that a qual alone lets through, rightly or in vain, if so
+ * many of the ranges hold what it looks for.
+ */
+static double
+match_fraction(IndexFacts *facts, double ranges_hit, double elements)
+{
+	double		hit = ranges_hit / facts->ranges;
 	double		segments = Max(facts->ranges / BX_FANOUT, 1);
-	double		segment_hit = ranges_hit(segments, rows) / segments;
-	double		passes = Min(1.0, segment_hit + elements * facts->summary_rate);
+	double		passes = Min(1.0, ranges_hit / segments +
+							 elements * facts->summary_rate);
 	double		in_vain = Min(1.0, elements * facts->segment_rate);
 
 	/* without a summary every segment passes */
@@ -136,13 +203,22 @@ bxcostestimate(PlannerInfo *root, IndexPath *path, double loop_count,
 					 rel->tuples * clauselist_selectivity(root, all_quals,
 														  rel->relid,
 														  JOIN_INNER, NULL));
-	foreach(lc, quals)
+	foreach(lc, path->indexclauses)
 	{
-		RestrictInfo *qual = lfirst_node(RestrictInfo, lc);
-		double		n = count_elements(root, (Node *) qual->clause);
+		IndexClause *clause = lfirst_node(IndexClause, lc);
+		ListCell   *lc2;
 
-		elements += n;
-		fraction *= match_fraction(root, index, &facts, qual, n);
+		foreach(lc2, clause->indexquals)
+		{
+			RestrictInfo *qual = lfirst_node(RestrictInfo, lc2);
+			double		n = count_elements(root, (Node *) qual->clause);
+			double		qual_hit = qual_ranges_hit(root, index, &facts, qual,
+												   clause->indexcol);
+
+			elements += n;
+			fraction *= match_fraction(&facts, qual_hit, n);
+			hit = Min(hit, qual_hit);
+		}
 	}
 	if (quals == NIL)
 		fraction = hit / facts.ranges;

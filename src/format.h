@@ -175,6 +175,7 @@ typedef struct BxStats
 	uint32		partitions;		/* partitions that have a top-level page */
 	uint32		summarized;		/* and a summary */
 	uint32		slices;			/* slice pages of segments */
+	float		range_keys;		/* distinct keys of a range, with markers */
 	float		segment_rate;	/* false-positive rate of a range's filter */
 	float		summary_rate;	/* and of a segment's, in the summary */
 } BxStats;

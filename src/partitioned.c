@@ -37,7 +37,8 @@ typedef struct PartitionedBuild
 	double		segment_keys;	/* and of all ranges of the segment */
 	hyperLogLogState distinct;	/* for those that ranges have in common */
 	BxTopPageData top;			/* directory of the partition at work */
-	double		segment_rates;	/* sums, for the statistics */
+	double		all_range_keys; /* sums, for the statistics */
+	double		segment_rates;
 	double		summary_rates;
 } PartitionedBuild;
 
@@ -63,6 +64,7 @@ finish_segment(BxBuild *build)
 	{
 		stats->segments++;
 		stats->slices += desc->nslices;
+		pb->all_range_keys += desc->keys;
 		pb->segment_rates += planned_rate(desc);
 	}
 }
@@ -180,7 +182,10 @@ partitioned_build_end(BxBuild *build)
 		finish_partition(build);
 	}
 	if (stats->segments > 0)
+	{
+		stats->range_keys = pb->all_range_keys / stats->segments;
 		stats->segment_rate = pb->segment_rates / stats->segments;
+	}
 	if (stats->summarized > 0)
 		stats->summary_rate = pb->summary_rates / stats->summarized;
 	bx_node_free(pb->segments);
@@ -792,17 +797,60 @@ partitioned_search(BxSearch *search)
  * ----------
  */
 
-/* Adds the mean rate of a node's filters. */
+
+/* Sums over the filters of one level. */
+typedef struct FilterSums
+{
+	double		filters;
+	double		keys;
+	double		rates;
+} FilterSums;
+
 static void
-add_rate(Relation index, int level, uint32 node, const BxNodeDesc *desc,
-		 BufferAccessStrategy strategy, double *rates, double *n)
+add_node(Relation index, int level, uint32 node, const BxNodeDesc *desc,
+		 BufferAccessStrategy strategy, FilterSums *sums)
 {
 	BxMeasure	measure;
 
 	if (!bx_dir_measure(index, level, node, desc, strategy, &measure))
 		return;
-	*rates += measure.rate * measure.nchildren;
-	*n += measure.nchildren;
+	sums->filters += measure.nchildren;
+	sums->keys += measure.keys * measure.nchildren;
+	sums->rates += measure.rate * measure.nchildren;
+}
+
+/* Adds a partition to the statistics. */
+static void
+add_partition(Relation index, uint32 partition, BxStats *stats,
+			  BufferAccessStrategy strategy, FilterSums *segments,
+			  FilterSums *summaries)
+{
+	BlockNumber index_blocks = 0;
+	BlockNumber blkno;
+	BxTopPageData top;
+
+	if (!bx_dir_read_top(index, partition, &top))
+		return;
+	bx_dir_tops(index, partition, 1, &blkno);
+	stats->partitions++;
+	bx_dir_check_desc(index, blkno, &top.self, &index_blocks);
+	if (top.self.state == BX_NODE_PRESENT)
+	{
+		stats->summarized++;
+		add_node(index, BX_LEVEL_PARTITION, partition, &top.self, strategy,
+				 summaries);
+	}
+	for (int c = 0; c < BX_FANOUT; c++)
+	{
+		bx_vacuum_delay_point();
+		bx_dir_check_desc(index, blkno, &top.child[c], &index_blocks);
+		if (top.child[c].state != BX_NODE_PRESENT)
+			continue;
+		stats->segments++;
+		stats->slices += top.child[c].nslices;
+		add_node(index, BX_LEVEL_SEGMENT, partition * BX_FANOUT + c,
+				 &top.child[c], strategy, segments);
+	}
 }
 
 static void
@@ -810,12 +858,9 @@ partitioned_collect_stats(Relation index, BxStats *stats,
 						  BufferAccessStrategy strategy)
 {
 	BlockNumber *tops = palloc(sizeof(BlockNumber) * BX_PARTITIONS_PER_MAP);
-	double		segment_rates = 0,
-				summary_rates = 0,
-				nsegment = 0,
-				nsummary = 0;
+	FilterSums	segments = {0};
+	FilterSums	summaries = {0};
 	BxMetaPageData meta;
-	BlockNumber index_blocks = 0;
 
 	memset(stats, 0, sizeof(*stats));
 	bx_meta_read(index, &meta);
@@ -828,36 +873,18 @@ partitioned_collect_stats(Relation index, BxStats *stats,
 		bx_dir_tops(index, first, BX_PARTITIONS_PER_MAP, tops);
 		for (uint32 i = 0; i < BX_PARTITIONS_PER_MAP; i++)
 		{
-			BxTopPageData top;
-
-			if (tops[i] == 0 || !bx_dir_read_top(index, first + i, &top))
-				continue;
-			stats->partitions++;
-			bx_dir_check_desc(index, tops[i], &top.self, &index_blocks);
-			if (top.self.state == BX_NODE_PRESENT)
-			{
-				stats->summarized++;
-				add_rate(index, BX_LEVEL_PARTITION, first + i, &top.self,
-						 strategy, &summary_rates, &nsummary);
-			}
-			for (int c = 0; c < BX_FANOUT; c++)
-			{
-				bx_vacuum_delay_point();
-				bx_dir_check_desc(index, tops[i], &top.child[c], &index_blocks);
-				if (top.child[c].state != BX_NODE_PRESENT)
-					continue;
-				stats->segments++;
-				stats->slices += top.child[c].nslices;
-				add_rate(index, BX_LEVEL_SEGMENT,
-						 (first + i) * BX_FANOUT + c, &top.child[c], strategy,
-						 &segment_rates, &nsegment);
-			}
+			if (tops[i] != 0)
+				add_partition(index, first + i, stats, strategy, &segments,
+							  &summaries);
 		}
 	}
-	if (nsegment > 0)
-		stats->segment_rate = segment_rates / nsegment;
-	if (nsummary > 0)
-		stats->summary_rate = summary_rates / nsummary;
+	if (segments.filters > 0)
+	{
+		stats->range_keys = segments.keys / segments.filters;
+		stats->segment_rate = segments.rates / segments.filters;
+	}
+	if (summaries.filters > 0)
+		stats->summary_rate = summaries.rates / summaries.filters;
 	pfree(tops);
 }
 
