@@ -20,6 +20,7 @@
 #include "storage/itemptr.h"
 #include "utils/relcache.h"
 
+#include "debug.h"
 #include "filter.h"
 #include "format.h"
 

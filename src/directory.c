@@ -591,6 +591,7 @@ bx_dir_make_segment(Relation index, Relation heap, ItemPointer tid)
 		bx_dir_alloc_slices(index, &meta, BX_LEVEL_SEGMENT, segment,
 							keys_per_range, meta.false_positive_rate, &desc,
 							true);
+		BX_PAUSE(BX_PAUSE_ALLOCATED);
 		bx_dir_update_top(index, partition, segment % BX_FANOUT, &desc, NULL);
 	}
 

@@ -323,6 +323,7 @@ bx_heapscan_block(BxHeapScan *scan, BlockNumber blkno)
 	}
 	ExecClearTuple(scan->slot);
 	ReleaseBuffer(buffer);
+	BX_PAUSE(BX_PAUSE_BUILD_PAGE);
 }
 
 /* Sorts what is collected and drops duplicates. */

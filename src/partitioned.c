@@ -395,6 +395,7 @@ insert_key(PartitionedInsert *state, Relation index, Buffer topbuf,
 		n = add_target(targets, n, index, BX_LEVEL_SEGMENT, state->segment,
 					   &state->shadow.desc, child, key);
 
+	BX_PAUSE(BX_PAUSE_INSERT_KEY);
 	LockBuffer(topbuf, BUFFER_LOCK_SHARE);
 	current = memcmp(&top->self, &state->summary, sizeof(BxNodeDesc)) == 0 &&
 		memcmp(&top->child[up], &state->node, sizeof(BxNodeDesc)) == 0 &&
@@ -569,10 +570,13 @@ probe_slice(SearchState *state, const NodeRef *ref, const Probe *probes,
 			int first, int n)
 {
 	BlockNumber blkno = slice_block(&ref->desc, &probes[first]);
-	Buffer		buffer = ReadBuffer(state->index, blkno);
-	Page		page = BufferGetPage(buffer);
+	Buffer		buffer;
+	Page		page;
 	int			i = first;
 
+	BX_PAUSE(BX_PAUSE_SEARCH_SLICE);
+	buffer = ReadBuffer(state->index, blkno);
+	page = BufferGetPage(buffer);
 	LockBuffer(buffer, BUFFER_LOCK_SHARE);
 	if (bx_page_is_slice(page, ref->level, ref->node, blkno - ref->desc.start,
 						 &ref->desc))

@@ -240,7 +240,9 @@ rebuild_node(Rebuild *rebuild)
 	BxNodeDesc	desc;
 
 	publish_shadow(rebuild, count_keys(rebuild), &shadow);
+	BX_PAUSE(BX_PAUSE_PUBLISHED);
 	fill_shadow(rebuild, &shadow, &desc);
+	BX_PAUSE(BX_PAUSE_FILLED);
 	bx_dir_update_top(index, rebuild->partition, rebuild->child, &desc, &none);
 	bx_dir_free_slices(index, &rebuild->old);
 	rebuild->vacuum->freed_pages += rebuild->old.nslices;

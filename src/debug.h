@@ -1,0 +1,44 @@
+/*-------------------------------------------------------------------------
+ *
+ * debug.h
+ *	  Places where a test can hold a backend.
+ *
+ * Compiled with BX_DEBUG_PAUSES (see test/modules/bloomidx_debug), a backend
+ * that comes to such a place waits while somebody holds the advisory lock
+ * (BX_PAUSE_CLASS, point) exclusively.  Otherwise there is nothing here.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef BX_DEBUG_H
+#define BX_DEBUG_H
+
+#define BX_PAUSE_CLASS		1112034391
+
+#define BX_PAUSE_SEARCH_SLICE	1	/* search: before a slice page is read */
+#define BX_PAUSE_INSERT_KEY		2	/* insert: slice pages are pinned */
+#define BX_PAUSE_ALLOCATED		3	/* insert: pages allocated, no entry yet */
+#define BX_PAUSE_PUBLISHED		4	/* rebuild: shadow published and empty */
+#define BX_PAUSE_FILLED			5	/* rebuild: shadow filled, not swapped */
+#define BX_PAUSE_BUILD_PAGE		6	/* build: a heap page has been read */
+
+#ifdef BX_DEBUG_PAUSES
+
+#include "fmgr.h"
+#include "utils/builtins.h"
+#include "utils/fmgrprotos.h"
+
+#define BX_PAUSE(point) \
+	do { \
+		DirectFunctionCall2(pg_advisory_lock_shared_int4, \
+							Int32GetDatum(BX_PAUSE_CLASS), \
+							Int32GetDatum(point)); \
+		DirectFunctionCall2(pg_advisory_unlock_shared_int4, \
+							Int32GetDatum(BX_PAUSE_CLASS), \
+							Int32GetDatum(point)); \
+	} while (0)
+
+#else
+#define BX_PAUSE(point)		((void) 0)
+#endif
+
+#endif							/* BX_DEBUG_H */

@@ -1,0 +1,287 @@
+# BloomidxTest: what the TAP tests of bloomidx share.
+#
+# A test is written as a comparison: the same query answered by a sequential scan (the oracle) and by the index,
+# with the planner forced to each, and with EXPLAIN as the witness that the index was really asked.  The SQL
+# functions that do so are created by install_oracle(), so that ten thousand comparisons need no round trips.
+
+package BloomidxTest;
+
+use strict;
+use warnings;
+
+use Exporter 'import';
+use IPC::Run;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use Time::HiRes qw(usleep);
+
+our @EXPORT = qw(
+  $AM
+  new_node
+  install_oracle
+  using_index
+  lost_rows
+  all_rows_found
+  start_pgbench
+  poll_until
+  kill9_all
+  log_is_clean
+);
+
+# The access method under test.
+our $AM = $ENV{BLOOMIDX_AM} || 'bloomidx';
+
+# "USING bloomidx (columns) WITH (options)"
+sub using_index
+{
+	my ($columns, %options) = @_;
+	return "USING $AM ($columns)" if !%options || $AM ne 'bloomidx';
+	return "USING $AM ($columns) WITH ("
+	  . join(', ', map { "$_ = $options{$_}" } sort keys %options) . ')';
+}
+
+# A running cluster with the extension and the oracle in database postgres.  'conf' is appended to
+# postgresql.conf; 'init' goes to the node's init(); 'extension' may name one that has the same access method.
+sub new_node
+{
+	my ($name, %param) = @_;
+	my $node = PostgreSQL::Test::Cluster->new($name);
+
+	$node->init(@{ $param{init} || [] });
+	$node->append_conf(
+		'postgresql.conf', q{
+log_statement = none
+autovacuum = off
+shared_buffers = 64MB
+max_wal_size = 4GB
+checkpoint_timeout = 1h
+synchronize_seqscans = off
+jit = off
+});
+	$node->append_conf('postgresql.conf', $param{conf}) if $param{conf};
+	$node->start;
+	install_oracle($node, 'postgres', $param{extension});
+	return $node;
+}
+
+# Create the extension and the comparing functions in a database.
+sub install_oracle
+{
+	my ($node, $dbname, $extension) = @_;
+	my $create = 'CREATE EXTENSION ' . ($extension || 'bloomidx') . ';';
+
+	$node->safe_psql(
+		$dbname, $create . q{
+-- Make the planner choose the index wherever it can, or never.
+CREATE FUNCTION oracle_force(use_index bool) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+	PERFORM set_config('enable_seqscan', (NOT use_index)::text, false),
+			set_config('enable_bitmapscan', use_index::text, false),
+			set_config('enable_indexscan', 'off', false),
+			set_config('enable_indexonlyscan', 'off', false),
+			set_config('enable_hashjoin', (NOT use_index)::text, false),
+			set_config('enable_mergejoin', (NOT use_index)::text, false),
+			set_config('enable_material', (NOT use_index)::text, false),
+			set_config('enable_memoize', (NOT use_index)::text, false);
+END $$;
+
+-- Does the plan of this query scan an index whose name begins with index_name?
+CREATE FUNCTION oracle_uses_index(query text, index_name text) RETURNS bool LANGUAGE plpgsql AS $$
+DECLARE
+	line text;
+BEGIN
+	FOR line IN EXECUTE 'EXPLAIN (COSTS OFF) ' || query LOOP
+		IF line LIKE '%Bitmap Index Scan on ' || index_name || '%' THEN
+			RETURN true;
+		END IF;
+	END LOOP;
+	RETURN false;
+END $$;
+
+-- Answer each query both ways.  A query returns a count and a digest of the row addresses it found.  setups[i],
+-- if not null, is a PREPARE of statement "p" for a query that is EXECUTE p(...): it is prepared anew for each way,
+-- since a generic plan outlives the settings it was made under.  musts[i]: the index has to be used.
+-- The first line is S|queries|answered by the index|with a hit|without; then one line for every failure.
+CREATE FUNCTION oracle_compare(index_name text, setups text[], queries text[], musts bool[])
+RETURNS SETOF text LANGUAGE plpgsql AS $$
+DECLARE
+	nused int := 0;
+	nhits int := 0;
+	nmisses int := 0;
+	failures text[] := '{}';
+	used bool;
+	n1 bigint; h1 numeric;
+	n2 bigint; h2 numeric;
+BEGIN
+	PERFORM set_config('plan_cache_mode', 'force_generic_plan', false);
+	FOR i IN 1 .. cardinality(queries) LOOP
+		PERFORM oracle_force(true);
+		IF setups[i] IS NOT NULL THEN
+			EXECUTE setups[i];
+		END IF;
+		used := oracle_uses_index(queries[i], index_name);
+		EXECUTE queries[i] INTO n1, h1;
+		PERFORM oracle_force(false);
+		IF setups[i] IS NOT NULL THEN
+			DEALLOCATE p;
+			EXECUTE setups[i];
+		END IF;
+		EXECUTE queries[i] INTO n2, h2;
+		IF setups[i] IS NOT NULL THEN
+			DEALLOCATE p;
+		END IF;
+
+		IF n1 IS DISTINCT FROM n2 OR h1 IS DISTINCT FROM h2 THEN
+			failures := failures || format('F|index %s rows, sequential scan %s rows: %s; %s',
+										   n1, n2, setups[i], queries[i]);
+		END IF;
+		IF used THEN
+			nused := nused + 1;
+			IF n2 > 0 THEN
+				nhits := nhits + 1;
+			ELSE
+				nmisses := nmisses + 1;
+			END IF;
+		ELSIF musts[i] THEN
+			failures := failures || format('F|index not used: %s; %s', setups[i], queries[i]);
+		END IF;
+	END LOOP;
+	RETURN NEXT format('S|%s|%s|%s|%s', cardinality(queries), nused, nhits, nmisses);
+	RETURN QUERY SELECT * FROM unnest(failures);
+END $$;
+
+-- How many visible rows of the table does the index not find, each looked up by its own key?  Rows without a key are
+-- left out.  NULL if the index was not asked.  predicate is that of a partial index; some rows only are looked up if
+-- they have to meet a condition.
+CREATE FUNCTION oracle_lost_rows(tab text, col text, index_name text, predicate text DEFAULT 'true',
+								 condition text DEFAULT 'true')
+RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+	-- "IS TRUE" and OFFSET 0 keep the planner from looking the row up by its address, or by a join.
+	query text := format('SELECT count(*) FROM (SELECT %2$s AS k, ctid AS c FROM %1$s WHERE %3$s AND %4$s OFFSET 0) a'
+						 ' WHERE k IS NOT NULL AND NOT EXISTS'
+						 ' (SELECT FROM %1$s b WHERE b.%2$s = a.k AND (b.ctid = a.c) IS TRUE AND %3$s OFFSET 0)',
+						 tab, col, predicate, condition);
+	lost bigint;
+BEGIN
+	PERFORM oracle_force(true);
+	IF index_name IS NOT NULL AND NOT oracle_uses_index(query, index_name) THEN
+		RETURN NULL;
+	END IF;
+	EXECUTE query INTO lost;
+	RETURN lost;
+END $$;
+
+-- For clients that run while others change the table: look up the rows of some random pages, and fail if one is not
+-- found.  It is one statement, hence one snapshot, that sees a row and has to find it.
+CREATE FUNCTION oracle_look_up(tab text, cols text[], predicate text DEFAULT 'true') RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+	npages int := pg_relation_size(tab) / current_setting('block_size')::int;
+	col text;
+	lost bigint;
+BEGIN
+	FOR i IN 1 .. 5 LOOP
+		FOREACH col IN ARRAY cols LOOP
+			lost := oracle_lost_rows(tab, col, NULL, predicate,
+				format('ctid = ANY (ARRAY(SELECT format(''(%s,%%s)'', o)::tid FROM generate_series(1, 10) o))',
+					   floor(random() * npages)));
+			IF lost > 0 THEN
+				RAISE EXCEPTION '% rows of % are not found by %', lost, tab, col;
+			END IF;
+		END LOOP;
+	END LOOP;
+END $$;
+});
+	return;
+}
+
+# Rows of the table that the index does not find; '' if the index was not used.
+sub lost_rows
+{
+	my ($node, $table, $column, $index) = @_;
+	return $node->safe_psql('postgres',
+		"SELECT oracle_lost_rows('$table', '$column', '$index')");
+}
+
+# The test made of it.  At least 'min_rows' rows must be there, or the test says nothing.
+sub all_rows_found
+{
+	my ($node, $table, $column, $index, $min_rows, $what) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	my $result = $node->safe_psql('postgres',
+		"SELECT oracle_lost_rows('$table', '$column', '$index'), count(*) >= $min_rows FROM $table");
+
+	return is($result, '0|t', "$what: every row of $table is found through $index");
+}
+
+# Start pgbench in the background with scripts given as name => [weight, text].  Returns a handle:
+# {harness, stdout, stderr}.
+sub start_pgbench
+{
+	my ($node, $scripts, @options) = @_;
+	my %run = (stdout => '', stderr => '');
+	my @command = ('pgbench', '-n', '-h', $node->host, '-p', $node->port, @options);
+
+	foreach my $name (sort keys %$scripts)
+	{
+		my ($weight, $text) = @{ $scripts->{$name} };
+		my $file = $node->basedir . "/$name.sql";
+		open my $fh, '>', $file or die "could not create $file: $!";
+		print $fh $text;
+		close $fh or die "could not write $file: $!";
+		push @command, '-f', "$file\@$weight";
+	}
+	$run{harness} =
+	  IPC::Run::start([ @command, 'postgres' ], '<', \undef, '>', \$run{stdout}, '2>', \$run{stderr});
+	return \%run;
+}
+
+# Call the function until it is true; dies after the usual timeout of the test suite.
+sub poll_until
+{
+	my ($condition, $what) = @_;
+
+	foreach (1 .. 10 * $PostgreSQL::Test::Utils::timeout_default)
+	{
+		return 1 if $condition->();
+		usleep(100_000);
+	}
+	die "timed out waiting until $what";
+}
+
+# kill -9 of the postmaster and every process it started: nothing gets a chance to write anything.
+sub kill9_all
+{
+	my ($node) = @_;
+	my $lock_file = $node->data_dir . '/postmaster.pid';
+	my ($postmaster) = split /\n/, slurp_file($lock_file);
+	my @children = map { /^\s*(\d+)\s+$postmaster\s*$/ ? $1 : () } split /\n/, `ps -A -o pid= -o ppid=`;
+	my $processes = join ',', $postmaster, @children;
+
+	$node->kill9;
+	kill 'KILL', @children;
+	poll_until(sub { !grep { !/^\s*Z/ } split /\n/, `ps -o stat= -p $processes` }, 'the killed server is dead');
+
+	# The next start takes a zombie for a running server, and not every init process is quick to wait for it.
+	foreach (1 .. 50)
+	{
+		return if !kill 0, $postmaster;
+		usleep(100_000);
+	}
+	unlink $lock_file;
+	return;
+}
+
+# No crash, failed assertion or inconsistency in the server's log.
+sub log_is_clean
+{
+	my ($node, $what) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	my @bad = grep { /terminated by signal|PANIC:|TRAP:|inconsistent page found|stuck spinlock/ }
+	  split /\n/, slurp_file($node->logfile);
+
+	return is(join("\n", @bad), '', "$what: no crash and no inconsistent page in the log of " . $node->name);
+}
+
+1;

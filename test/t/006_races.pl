@@ -1,0 +1,294 @@
+# The races that matter, each forced by holding a backend at a place named in src/debug.h.
+#
+# The extension is bloomidx_debug: the same sources, with assertions and pauses.  A session that holds the
+# advisory lock (class, point) exclusively stops whoever comes to that point.  Each case is repeated (env
+# BLOOMIDX_RACE_TRIES, 3 by default), because the same index has to survive it again and again.
+
+use strict;
+use warnings;
+
+use BloomidxTest;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+my $tries = $ENV{BLOOMIDX_RACE_TRIES} || 3;
+my $class = 1112034391;
+my %point = (
+	search_slice => 1,
+	insert_key => 2,
+	allocated => 3,
+	published => 4,
+	filled => 5,
+	build_page => 6);
+
+my $node = new_node(
+	'races',
+	init => [ allows_streaming => 1 ],
+	extension => 'bloomidx_debug',
+	conf => "max_prepared_transactions = 4\nwal_consistency_checking = 'generic'\n");
+
+my $gate = $node->background_psql('postgres');
+
+sub close_gate { $gate->query_safe("SELECT pg_advisory_lock($class, $point{$_[0]})"); return; }
+sub open_gate { $gate->query_safe("SELECT pg_advisory_unlock($class, $point{$_[0]})"); return; }
+
+# Waits until n backends stand at the point.
+sub wait_at
+{
+	my ($where, $n) = @_;
+	$n ||= 1;
+	$node->poll_query_until(
+		'postgres', qq{
+SELECT count(*) >= $n FROM pg_locks
+WHERE locktype = 'advisory' AND classid = $class AND objid = $point{$where} AND NOT granted})
+	  or die "nobody came to $where";
+	return;
+}
+
+# Starts a statement in a new session that is expected to stop somewhere.
+sub start
+{
+	my ($sql) = @_;
+	my $session = $node->background_psql('postgres', on_error_stop => 0);
+	$session->query_until(qr/started/, "\\echo started\n$sql;\n\\echo finished\n");
+	return $session;
+}
+
+sub finish
+{
+	my ($session) = @_;
+	$session->quit;
+	return;
+}
+
+# The same rows by the index and by a sequential scan.
+sub is_complete
+{
+	my ($table, $name) = @_;
+	is(lost_rows($node, $table, 'k', "${table}_k_idx"), '0', $name);
+	return;
+}
+
+# Forces a rebuild of every segment at the next summarize: rows far beyond what the filters were made for.
+my $serial = 0;
+
+sub fresh_table
+{
+	my ($extra) = @_;
+	my $table = 'race' . ++$serial;
+	$node->safe_psql(
+		'postgres', qq{
+CREATE TABLE $table (k int, v text) WITH (fillfactor = 50);
+CREATE INDEX ON $table USING bloomidx (k) WITH (pages_per_range = 1);
+INSERT INTO $table SELECT i, repeat('x', 200) FROM generate_series(1, 300) i;
+@{[ $extra || '' ]}});
+	return $table;
+}
+
+# Narrow rows fill up the pages of wide ones.
+sub overfill
+{
+	my ($table, $from) = @_;
+	$node->safe_psql(
+		'postgres', qq{
+DELETE FROM $table WHERE k % 2 = 0 AND k < 1000000;
+VACUUM (INDEX_CLEANUP off) $table;
+ALTER TABLE $table SET (fillfactor = 100);
+INSERT INTO $table SELECT $from + i, '' FROM generate_series(1, 2000) i;});
+	return;
+}
+
+for my $try (1 .. $tries)
+{
+	# --- an insert between the publication of the shadow and the reading of the heap, and one after it
+	my $table = fresh_table();
+	overfill($table, 1000000);
+	close_gate('published');
+	my $vacuum = start("SELECT bloomidx_summarize('${table}_k_idx')");
+	wait_at('published');
+	$node->safe_psql('postgres', "INSERT INTO $table VALUES (-1, 'while published')");
+	$node->safe_psql('postgres', "BEGIN; INSERT INTO $table VALUES (-2, 'prepared'); PREPARE TRANSACTION 'p$try'");
+	$node->safe_psql('postgres', "INSERT INTO $table SELECT 5000000 + i, repeat('y', 500) FROM generate_series(1, 500) i");
+	close_gate('filled');
+	open_gate('published');
+	wait_at('filled');
+	$node->safe_psql('postgres', "INSERT INTO $table VALUES (-3, 'while filled')");
+	$node->safe_psql('postgres', "UPDATE $table SET k = -4 WHERE k = 101");
+	open_gate('filled');
+	finish($vacuum);
+	$node->safe_psql('postgres', "COMMIT PREPARED 'p$try'");
+	is_complete($table, "try $try: inserts during a rebuild");
+	is( $node->safe_psql('postgres', "SET enable_seqscan = off; SELECT count(*) FROM $table WHERE k IN (-1, -2, -3, -4)"),
+		4, "try $try: rows inserted at each step of a rebuild");
+
+	# --- an insert that has found its pages before the shadow was published, and sets its bits after the swap
+	$table = fresh_table();
+	overfill($table, 1000000);
+	close_gate('insert_key');
+	my $insert = start("INSERT INTO $table VALUES (-5, 'late')");
+	wait_at('insert_key');
+	$node->safe_psql('postgres', "SELECT bloomidx_summarize('${table}_k_idx')");
+	open_gate('insert_key');
+	finish($insert);
+	is_complete($table, "try $try: insert that started before a rebuild");
+
+	# --- a search between directory and slice page, across two rebuilds that recycle the page
+	$table = fresh_table();
+	close_gate('search_slice');
+	my $search = $node->background_psql('postgres');
+	$search->query_safe('SET enable_seqscan = off');
+	$search->query_until(qr/started/, "\\echo started\nSELECT 'found ' || count(*) FROM $table WHERE k = 7;\n");
+	wait_at('search_slice');
+	for my $round (1 .. 2)
+	{
+		overfill($table, 1000000 * $round);
+		cmp_ok($node->safe_psql('postgres', "SELECT bloomidx_summarize('${table}_k_idx')"), '>', 0,
+			"try $try: rebuild $round under a waiting search");
+	}
+	open_gate('search_slice');
+	like($search->query("SELECT 'done'"), qr/found 1/, "try $try: search across two rebuilds");
+	$search->quit;
+	is_complete($table, "try $try: table after two rebuilds");
+
+	# --- two inserters that make the same segment
+	$table = 'race' . ++$serial;
+	$node->safe_psql('postgres', "CREATE TABLE $table (k int, v text); CREATE INDEX ON $table USING bloomidx (k)");
+	close_gate('allocated');
+	my @inserts = map { start("INSERT INTO $table VALUES ($_, 'racing')") } 1 .. 3;
+	wait_at('allocated');
+	$node->poll_query_until('postgres',
+		"SELECT count(*) >= 2 FROM pg_locks WHERE relation = '${table}_k_idx'::regclass AND locktype = 'page' AND NOT granted")
+	  or die;
+
+	# --- and VACUUM's sweep meanwhile: it must not free what is allocated and not published
+	my $sweep = start("VACUUM $table");
+	open_gate('allocated');
+	finish($_) for @inserts;
+	finish($sweep);
+	$node->safe_psql('postgres', "INSERT INTO $table SELECT i, repeat('z', 100) FROM generate_series(10, 5000) i");
+	is_complete($table, "try $try: several inserters make the same segment");
+
+	# --- HOT update behind the scan of CREATE INDEX CONCURRENTLY
+	$table = 'race' . ++$serial;
+	$node->safe_psql(
+		'postgres', qq{
+CREATE TABLE $table (k int, v text) WITH (fillfactor = 50);
+INSERT INTO $table SELECT i, repeat('x', 100) FROM generate_series(1, 500) i});
+	close_gate('build_page');
+	my $build = start("CREATE INDEX CONCURRENTLY ON $table USING bloomidx (k) WITH (pages_per_range = 1)");
+	wait_at('build_page');
+	$node->safe_psql('postgres', "UPDATE $table SET v = 'hot' WHERE k <= 20; UPDATE $table SET k = k + 100000 WHERE k <= 10");
+	open_gate('build_page');
+	finish($build);
+	is_complete($table, "try $try: HOT update behind the scan of CREATE INDEX CONCURRENTLY");
+
+	# --- and behind the scan of a rebuild
+	overfill($table, 1000000);
+	close_gate('build_page');
+	$vacuum = start("SELECT bloomidx_summarize('${table}_k_idx')");
+	wait_at('build_page');
+	$node->safe_psql('postgres', "UPDATE $table SET v = 'hot again' WHERE k BETWEEN 11 AND 30; UPDATE $table SET k = k + 200000 WHERE k BETWEEN 21 AND 25");
+	open_gate('build_page');
+	finish($vacuum);
+	is_complete($table, "try $try: HOT update behind the scan of a rebuild");
+
+	# --- an older snapshot sees the old values after REINDEX, VACUUM and rebuild
+	$table = fresh_table();
+	my $old = $node->background_psql('postgres');
+	$old->query_safe('SET enable_seqscan = off');
+	$old->query_safe('BEGIN ISOLATION LEVEL REPEATABLE READ');
+	$old->query_safe("SELECT count(*) FROM pg_class");
+	$node->safe_psql('postgres', "UPDATE $table SET k = -k; DELETE FROM $table WHERE k < -250");
+	$node->safe_psql('postgres', "VACUUM $table");
+	$node->safe_psql('postgres', "REINDEX INDEX ${table}_k_idx");
+	overfill($table, 1000000);
+	$node->safe_psql('postgres', "SELECT bloomidx_summarize('${table}_k_idx')");
+	is($old->query_safe("SELECT count(*) FROM $table WHERE k IN (1, 50, 255, 300)"), 4,
+		"try $try: older snapshot after REINDEX and rebuild");
+	$old->quit;
+
+	# --- VACUUM cancelled at each step, and run again
+	$table = fresh_table();
+	overfill($table, 1000000);
+	for my $where ('build_page', 'published', 'filled')
+	{
+		close_gate($where);
+		my $cancelled = start("VACUUM $table");
+		wait_at($where);
+		$node->safe_psql('postgres', "INSERT INTO $table VALUES (-9, '$where')");
+		$node->safe_psql('postgres',
+			"SELECT pg_cancel_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND classid = $class AND NOT granted");
+		finish($cancelled);
+		open_gate($where);
+		is_complete($table, "try $try: VACUUM cancelled at $where");
+	}
+	my $pages = $node->safe_psql('postgres', "VACUUM $table; SELECT pg_relation_size('${table}_k_idx')");
+	$node->safe_psql('postgres', "VACUUM $table");
+	is($node->safe_psql('postgres', "SELECT pg_relation_size('${table}_k_idx')"), $pages, "try $try: VACUUM run again finds nothing to do");
+	is_complete($table, "try $try: VACUUM run again");
+}
+
+# --- a row whose own insert fails in the index's expression does not stop a rebuild, and is not kept
+$node->safe_psql(
+	'postgres', q{
+CREATE TABLE failing (k int, v text) WITH (fillfactor = 50);
+CREATE INDEX failing_idx ON failing USING bloomidx ((100 / k)) WITH (pages_per_range = 1);
+INSERT INTO failing SELECT i, repeat('x', 200) FROM generate_series(1, 300) i;});
+my ($ret, $out, $err) = $node->psql('postgres', "INSERT INTO failing VALUES (0, 'fails')");
+like($err, qr/division by zero/, 'the insert fails in the expression');
+$node->safe_psql('postgres', 'INSERT INTO failing SELECT 1000 + i FROM generate_series(1, 3000) i; VACUUM failing');
+is( $node->safe_psql('postgres', "SET enable_seqscan = off; SELECT count(*) FROM failing WHERE 100 / k = 50"), 1,
+	'rebuild with the leftovers of a failed insert');
+
+# --- keys whose TOAST is gone
+$node->safe_psql(
+	'postgres', q{
+CREATE TABLE toasted (k text) WITH (fillfactor = 50);
+ALTER TABLE toasted ALTER k SET STORAGE EXTERNAL;
+INSERT INTO toasted SELECT repeat(md5(i::text), 100) FROM generate_series(1, 50) i;
+});
+my $holder = $node->background_psql('postgres');
+$holder->query_safe('BEGIN ISOLATION LEVEL REPEATABLE READ');
+$holder->query_safe('SELECT count(*) FROM pg_class');
+$node->safe_psql('postgres', 'DELETE FROM toasted WHERE ctid > \'(0,10)\'');
+$holder->query_safe('COMMIT');
+$node->safe_psql('postgres', q{
+SELECT format('VACUUM %s', reltoastrelid::regclass) FROM pg_class WHERE relname = 'toasted' \gexec
+CREATE INDEX toasted_idx ON toasted USING bloomidx (k);
+});
+is(lost_rows($node, 'toasted', 'k', 'toasted_idx'), '0', 'index made over dead rows whose TOAST is gone');
+$node->safe_psql('postgres', 'VACUUM toasted');
+is(lost_rows($node, 'toasted', 'k', 'toasted_idx'), '0', 'and after VACUUM');
+$holder->quit;
+
+# --- an older snapshot on a standby, after CREATE INDEX on the primary, which takes the old versions for dead.  Pages
+# with free space, by the fillfactor of the moment, are not pruned, which would make replay wait for the snapshot.
+$node->backup('races');
+my $standby = PostgreSQL::Test::Cluster->new('races_standby');
+$standby->init_from_backup($node, 'races', has_streaming => 1);
+$standby->append_conf('postgresql.conf', "max_standby_streaming_delay = -1\nhot_standby_feedback = off\n");
+$standby->start;
+for my $try (1 .. $tries)
+{
+	my $table = "standby$try";
+	$node->safe_psql('postgres',
+		"CREATE TABLE $table (k int, v text) WITH (fillfactor = 40); INSERT INTO $table SELECT i, 'v' FROM generate_series(1, 1000) i; ALTER TABLE $table SET (fillfactor = 100)");
+	$node->wait_for_catchup($standby, 'replay', $node->lsn('insert'));
+	my $old = $standby->background_psql('postgres');
+	$old->query_safe('SET enable_seqscan = off');
+	$old->query_safe('BEGIN ISOLATION LEVEL REPEATABLE READ');
+	$old->query_safe('SELECT count(*) FROM pg_class');
+	$node->safe_psql('postgres', "UPDATE $table SET k = k + 100000 WHERE k <= 300; DELETE FROM $table WHERE k BETWEEN 301 AND 400");
+	$node->safe_psql('postgres', "CREATE INDEX ON $table USING bloomidx (k) WITH (pages_per_range = 1)");
+	$node->wait_for_catchup($standby, 'replay', $node->lsn('insert'));
+	like($old->query_safe("EXPLAIN SELECT * FROM $table WHERE k = 5"), qr/Bitmap Index Scan/, "try $try: the old snapshot uses the new index");
+	is($old->query_safe("SELECT count(*) FROM $table WHERE k IN (5, 299, 350, 900)"), 4,
+		"try $try: older snapshot on a standby after CREATE INDEX");
+	$old->quit;
+}
+
+$gate->quit;
+log_is_clean($node, 'primary');
+log_is_clean($standby, 'standby');
+done_testing();
