@@ -17,7 +17,6 @@ use Test::More;
 use Time::HiRes qw(usleep);
 
 our @EXPORT = qw(
-  $AM
   new_node
   install_oracle
   using_index
@@ -29,26 +28,26 @@ our @EXPORT = qw(
   log_is_clean
 );
 
-# The access method under test.
-our $AM = $ENV{BLOOMIDX_AM} || 'bloomidx';
-
 # "USING bloomidx (columns) WITH (options)"
 sub using_index
 {
 	my ($columns, %options) = @_;
-	return "USING $AM ($columns)" if !%options || $AM ne 'bloomidx';
-	return "USING $AM ($columns) WITH ("
+	return "USING bloomidx ($columns)" if !%options;
+	return "USING bloomidx ($columns) WITH ("
 	  . join(', ', map { "$_ = $options{$_}" } sort keys %options) . ')';
 }
 
 # A running cluster with the extension and the oracle in database postgres.  'conf' is appended to
-# postgresql.conf; 'init' goes to the node's init(); 'extension' may name one that has the same access method.
+# postgresql.conf; 'init' goes to the node's init(); 'no_checksums' asks for no data checksums, which are the default
+# since PostgreSQL 18; 'extension' may name another one that brings the access method.
 sub new_node
 {
 	my ($name, %param) = @_;
 	my $node = PostgreSQL::Test::Cluster->new($name);
+	my @init = @{ $param{init} || [] };
 
-	$node->init(@{ $param{init} || [] });
+	push @init, extra => ['--no-data-checksums'] if $param{no_checksums} && $node->pg_version >= 18;
+	$node->init(@init);
 	$node->append_conf(
 		'postgresql.conf', q{
 log_statement = none
@@ -61,7 +60,7 @@ jit = off
 });
 	$node->append_conf('postgresql.conf', $param{conf}) if $param{conf};
 	$node->start;
-	install_oracle($node, 'postgres', $param{extension});
+	install_oracle($node, 'postgres', $param{extension} || 'bloomidx');
 	return $node;
 }
 
@@ -69,10 +68,9 @@ jit = off
 sub install_oracle
 {
 	my ($node, $dbname, $extension) = @_;
-	my $create = 'CREATE EXTENSION ' . ($extension || 'bloomidx') . ';';
 
 	$node->safe_psql(
-		$dbname, $create . q{
+		$dbname, "CREATE EXTENSION $extension;" . q{
 -- Make the planner choose the index wherever it can, or never.
 CREATE FUNCTION oracle_force(use_index bool) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN

@@ -1,0 +1,80 @@
+# bloomidx: an index access method for PostgreSQL
+#
+#   make, make install, make installcheck    as for any PGXS extension; PG_CONFIG=... chooses the server
+#   make demo [ROWS=n]      compare with PostgreSQL's own indexes on a throw-away server
+#   make check              build and run all tests on throw-away servers; installs nothing but packages
+#                             SUITES="unit regress"  only these suites    TESTS='0*'  only tests so named
+#                             KEEP=1                 keep the directory with the servers and their logs
+#   make unit               the tests of the pure C core alone; needs no PostgreSQL
+#   make bench [ROWS=n]     the long comparison: ratios to a B-tree, and the cost of loading
+#   make lint               cppcheck            make indent, make indent-check    pg_bsd_indent
+#
+# On Debian and its like check, demo, bench, lint and indent install the packages that they need and do not find.
+
+EXTENSION = bloomidx
+MODULE_big = bloomidx
+DATA = $(wildcard bloomidx--*.sql)
+OBJS = $(patsubst %.c,%.o,$(sort $(wildcard src/*.c)))
+REGRESS = $(patsubst sql/%.sql,%,$(sort $(wildcard sql/*.sql)))
+PGFILEDESC = "bloomidx - Bloom filters for ranges of heap pages"
+
+# xxHash is used as a header only; nothing to link.
+#
+# The server's headers have unused parameters, its macros compare signed with unsigned, and its tables of
+# options are written without their last fields.
+PG_CFLAGS = -Wall -Wextra -Wno-unused-parameter -Wno-sign-compare -Wno-missing-field-initializers
+ifdef WERROR
+PG_CFLAGS += -Werror
+endif
+
+# Bitcode would let the JIT inline our functions, but none is ever called from an expression; so no clang.
+override with_llvm = no
+
+# Goals that are scripts.  They find or install PostgreSQL themselves, so they must not need pg_config here,
+# and PGXS has a "check" of its own, which only says that it is not supported.
+SCRIPTED = demo check bench unit lint indent indent-check
+
+ifneq ($(filter $(SCRIPTED),$(MAKECMDGOALS)),)
+
+.PHONY: $(MAKECMDGOALS)
+
+check:
+	@test/check
+
+unit:
+	@test/unit/run
+
+lint:
+	@test/lint
+
+indent:
+	@test/indent
+
+indent-check:
+	@test/indent --check
+
+demo:
+	@bench/demo
+
+bench:
+	@bench/compare
+
+# "make clean check": the other goals on their own, with PGXS
+OTHERS = $(filter-out $(SCRIPTED),$(MAKECMDGOALS))
+ifneq ($(OTHERS),)
+$(OTHERS):
+	@$(MAKE) --no-print-directory $@
+endif
+
+else
+
+PG_CONFIG ?= pg_config
+PGXS := $(shell $(PG_CONFIG) --pgxs 2>/dev/null)
+ifeq ($(wildcard $(PGXS)),)
+$(error $(PG_CONFIG) leads to no PGXS: install postgresql-server-dev-NN (its name on Debian) or set PG_CONFIG)
+endif
+include $(PGXS)
+
+$(OBJS): $(wildcard src/*.h)
+
+endif

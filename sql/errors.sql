@@ -1,0 +1,119 @@
+-- What the index does not do is refused with a clear message; what queries ask beyond it is answered without it.
+\set ECHO none
+SET client_min_messages = warning;
+SET max_parallel_workers_per_gather = 0;
+SET jit = off;
+CREATE EXTENSION IF NOT EXISTS bloomidx;
+CREATE SCHEMA errors;
+SET search_path = errors, public;
+\pset format unaligned
+\pset tuples_only on
+
+-- Answers a query through an index and by a sequential scan: how many rows, whether they are the same, and the
+-- plan that found the first answer.
+CREATE FUNCTION ask(query text, OUT "rows" bigint, OUT equal bool, OUT plan text) LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_bitmapscan = on SET enable_indexscan = off SET enable_indexonlyscan = off AS $$
+DECLARE
+	digest text := 'SELECT count(*), sum(hashtextextended(q::text, 0)) FROM (' || query || ') q';
+	line text;
+	found numeric;
+	expected record;
+BEGIN
+	EXECUTE digest INTO "rows", found;
+	FOR line IN EXECUTE 'EXPLAIN (COSTS OFF) ' || digest LOOP
+		IF line ~ '->' AND line !~ 'Bitmap Heap Scan|Aggregate|Materialize|Memoize' THEN
+			plan := concat_ws(', ', plan, substring(line FROM '->  (.*)'));
+		END IF;
+	END LOOP;
+	PERFORM set_config('enable_seqscan', 'on', true), set_config('enable_bitmapscan', 'off', true);
+	EXECUTE digest INTO expected;
+	equal := ("rows", found) IS NOT DISTINCT FROM expected;
+END $$;
+
+-- Runs a statement that should fail; shows the error with its detail and hint.
+CREATE FUNCTION attempt(statement text) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+	message text;
+	detail text;
+	hint text;
+BEGIN
+	EXECUTE statement;
+	RETURN 'no error';
+EXCEPTION WHEN OTHERS THEN
+	GET STACKED DIAGNOSTICS message = MESSAGE_TEXT, detail = PG_EXCEPTION_DETAIL, hint = PG_EXCEPTION_HINT;
+	RETURN concat_ws(E'\n', SQLSTATE || ': ' || message, nullif(detail, ''), nullif(hint, ''));
+END $$;
+\set ECHO all
+
+CREATE TABLE t (a int, b text, p point, j json);
+INSERT INTO t SELECT i, i FROM generate_series(1, 1000) i;
+
+-- No uniqueness, no further columns, no order.
+SELECT statement, attempt(statement) FROM unnest(ARRAY[
+	'CREATE UNIQUE INDEX ON t USING bloomidx (a)',
+	'CREATE INDEX ON t USING bloomidx (a) INCLUDE (b)',
+	'CREATE INDEX ON t USING bloomidx (a ASC)',
+	'CREATE INDEX ON t USING bloomidx (a DESC)',
+	'CREATE INDEX ON t USING bloomidx (a NULLS FIRST)',
+	'ALTER TABLE t ADD EXCLUDE USING bloomidx (a WITH =)']) statement;
+CREATE INDEX t_i ON t USING bloomidx (a, b);
+SELECT statement, attempt(statement) FROM unnest(ARRAY[
+	'INSERT INTO t VALUES (1, ''1'') ON CONFLICT (a) DO NOTHING',
+	'ALTER TABLE t ADD CONSTRAINT u UNIQUE USING INDEX t_i',
+	'ALTER TABLE t ADD PRIMARY KEY USING INDEX t_i',
+	'ALTER TABLE t REPLICA IDENTITY USING INDEX t_i',
+	'CLUSTER t USING t_i']) statement;
+INSERT INTO t VALUES (1, '1') ON CONFLICT DO NOTHING;
+SELECT * FROM ask('SELECT * FROM t WHERE a = 1');
+
+-- Types without an operator class, and operators that belong to none.
+SELECT attempt('CREATE INDEX ON t USING bloomidx (p)');
+SELECT attempt('CREATE INDEX ON t USING bloomidx (a, j)');
+SELECT attempt('CREATE INDEX ON t USING bloomidx (a text_ops)');
+SELECT attempt('CREATE INDEX ON t USING bloomidx (a no_such_ops)');
+SELECT condition, ask.* FROM unnest(ARRAY['a < 5', 'a <> 5', 'a BETWEEN 3 AND 5', 'b LIKE ''99%''',
+	'a::numeric = 5.0', 'a + 1 = 5']) condition,
+	ask('SELECT * FROM t WHERE ' || condition);
+SELECT query, "rows", equal FROM unnest(ARRAY['SELECT * FROM t WHERE a IS DISTINCT FROM 5',
+	'SELECT * FROM t WHERE (a = 5) IS TRUE',
+	'SELECT * FROM t ORDER BY a LIMIT 3', 'SELECT min(a), max(a) FROM t']) query, ask(query);
+
+-- No system columns, more columns than an index can have.
+SELECT attempt('CREATE INDEX ON t USING bloomidx (tableoid)');
+SELECT attempt('CREATE INDEX ON t USING bloomidx (' || string_agg('a', ', ') || ')') FROM generate_series(1, 33);
+SELECT attempt('CREATE INDEX t_32 ON t USING bloomidx (' || string_agg('a', ', ') || ')') FROM generate_series(1, 32);
+DROP INDEX t_i;
+INSERT INTO t VALUES (2000, 'later');
+SELECT * FROM ask('SELECT * FROM t WHERE a = 2000');
+SELECT * FROM ask('SELECT * FROM t WHERE a = 1999');
+DROP INDEX t_32;
+
+-- An expression or a value that cannot be had is an error of the statement, and leaves nothing behind.
+SELECT attempt('CREATE INDEX t_x ON t USING bloomidx ((1 / (a - 500)))');
+CREATE INDEX t_x ON t USING bloomidx ((1 / (a - 5000)));
+SELECT attempt('INSERT INTO t VALUES (5000)');
+SELECT attempt('INSERT INTO t SELECT i FROM generate_series(4990, 5010) i');
+INSERT INTO t VALUES (5001);
+SELECT * FROM ask('SELECT * FROM t WHERE 1 / (a - 5000) = 1');
+DROP INDEX t_x;
+CREATE TABLE k (a text COLLATE "C", b text COLLATE "POSIX");
+SELECT attempt('CREATE INDEX ON k USING bloomidx ((a || b))');
+
+-- An operator class that is not complete, or wrong, is found by amvalidate().
+CREATE OPERATOR CLASS no_function FOR TYPE int4 USING bloomidx AS OPERATOR 1 =;
+CREATE OPERATOR CLASS no_operator FOR TYPE int4 USING bloomidx AS FUNCTION 1 hashint4extended(int4, int8);
+CREATE FUNCTION wrong(int4) RETURNS int4 LANGUAGE sql IMMUTABLE AS 'SELECT 1';
+SELECT attempt('CREATE OPERATOR CLASS wrong_number FOR TYPE int4 USING bloomidx AS OPERATOR 2 =');
+SELECT attempt('CREATE OPERATOR CLASS wrong_number FOR TYPE int4 USING bloomidx AS FUNCTION 2 wrong(int4)');
+CREATE OPERATOR CLASS wrong_function FOR TYPE int4 USING bloomidx AS OPERATOR 1 =, FUNCTION 1 wrong(int4);
+CREATE OPERATOR CLASS one_sided FOR TYPE int4 USING bloomidx
+	AS OPERATOR 1 = (int4, int4), OPERATOR 1 = (int4, int8), FUNCTION 1 hashint4extended(int4, int8);
+SELECT opcname, amvalidate(oid)
+FROM (SELECT opcname, oid FROM pg_opclass WHERE opcnamespace = 'errors'::regnamespace ORDER BY opcname OFFSET 0) c;
+-- it does not harm the server to use them
+SELECT statement, attempt(statement) FROM unnest(ARRAY[
+	'CREATE INDEX ON t USING bloomidx (a no_function)',
+	'CREATE INDEX t_o ON t USING bloomidx (a one_sided)',
+	'SET LOCAL enable_seqscan = off; SELECT * FROM t WHERE a = 5::int8']) statement;
+
+DROP SCHEMA errors CASCADE;

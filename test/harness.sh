@@ -1,0 +1,171 @@
+# Sourced by test/setup, test/check, bench/demo and bench/compare: a private copy of PostgreSQL with bloomidx in
+# it, and throw-away servers, in one temporary directory that is removed at the end.  Nothing else is written.
+#
+#   workspace_create postgres_copy extension_install (server_start server_stop)*
+#
+# Root may not run a server, so everything in the workspace is made and run by an unprivileged user.
+
+top=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
+test_user=${TEST_USER:-nobody}
+work=
+pg_config=
+private_bin=
+server=
+
+# No setting of the caller's may lead us to another server, and no make of the caller's owns our jobs.
+for variable in "${!PG@}"; do
+	[ "$variable" = PG_CONFIG ] || unset "$variable"
+done
+unset variable MAKEFLAGS MFLAGS MAKELEVEL
+export LC_ALL=C PGCLIENTENCODING=UTF8
+
+die()
+{
+	echo "${0##*/}: $*" >&2
+	exit 1
+}
+
+# Can an extension be built and tested with this pg_config?
+usable_pg_config()
+{
+	local pgxs bindir
+
+	pgxs=$("$1" --pgxs 2>/dev/null) && bindir=$("$1" --bindir 2>/dev/null) &&
+		[ -f "$pgxs" ] && [ -x "$bindir/postgres" ]
+}
+
+# Prints the pg_config to use: the caller's PG_CONFIG and no other, or the first in the PATH, or the newest of
+# those that Debian installs side by side.  False if there is none.
+find_pg_config()
+{
+	local candidate
+
+	if [ -n "${PG_CONFIG:-}" ]; then
+		usable_pg_config "$PG_CONFIG" ||
+			die "PG_CONFIG=$PG_CONFIG does not lead to a PostgreSQL server with its development files"
+		command -v "$PG_CONFIG"
+		return
+	fi
+	for candidate in pg_config $(ls -rv /usr/lib/postgresql/*/bin/pg_config 2>/dev/null); do
+		if usable_pg_config "$candidate"; then
+			command -v "$candidate"
+			return
+		fi
+	done
+	return 1
+}
+
+# Runs a command in the workspace's environment, never as root.
+as_user()
+{
+	local environment=(env HOME="$work/home" TMPDIR="$work/tmp" PATH="$private_bin:$PATH")
+
+	if [ "$(id -u)" -eq 0 ]; then
+		setpriv --reuid="$test_user" --regid="$(id -g "$test_user")" --clear-groups -- "${environment[@]}" "$@"
+	else
+		"${environment[@]}" "$@"
+	fi
+}
+
+# Makes the directory $work, and arranges for its end.
+workspace_create()
+{
+	local base=${TMPDIR:-/tmp}
+
+	umask 022
+	# the path of a server's socket must fit in 107 bytes
+	[ ${#base} -le 40 ] || base=/tmp
+	work=$(mktemp -d "$base/bloomidx.XXXXXX")
+	trap workspace_remove EXIT
+	trap 'exit 129' HUP
+	trap 'exit 130' INT
+	trap 'exit 143' TERM
+
+	# PostgreSQL finds its files relative to its own real path
+	work=$(cd "$work" && pwd -P)
+	[ "$(id -u)" -ne 0 ] || chown "$test_user" "$work"
+	cd "$work" || exit
+	as_user mkdir home tmp src install ||
+		die "user \"$test_user\" cannot write in $work; set TMPDIR to a directory that all can enter"
+	tar -C "$top" --exclude=./.git --exclude='*.o' --exclude='*.so' -cf - . | as_user tar -C src -xf -
+}
+
+# Stops every server that was started in the workspace, whoever started it, and removes it.
+workspace_remove()
+{
+	local status=$? pidfile
+
+	trap '' HUP INT TERM
+	while IFS= read -r pidfile; do
+		as_user pg_ctl -D "${pidfile%/*}" -m immediate stop >/dev/null 2>&1 || true
+	done < <(find "$work" -name postmaster.pid 2>/dev/null)
+	if [ -n "${KEEP:-}" ]; then
+		echo "kept: $work"
+	else
+		cd /
+		rm -rf "$work"
+	fi
+	exit "$status"
+}
+
+# Copies PostgreSQL to $work/install, under the paths that it has in the system.
+postgres_copy()
+{
+	local bindir dir program
+
+	pg_config=$(find_pg_config)
+	bindir=$("$pg_config" --bindir)
+	private_bin=$work/install$bindir
+
+	# Programs must be real copies, since they look where they are; for the rest links are as good.  Take the
+	# programs by name: some systems have PostgreSQL's in a directory with all others.
+	as_user mkdir -p "$private_bin"
+	for program in postgres initdb psql {create,drop}{db,user} {cluster,reindex,vacuum}db pgbench 'pg_*'; do
+		as_user cp "$bindir"/$program "$private_bin"
+	done
+	for dir in "$("$pg_config" --pkglibdir)" "$("$pg_config" --sharedir)"; do
+		as_user mkdir -p "$work/install$dir"
+		as_user cp -rs "$dir/." "$work/install$dir"
+	done
+	# one that is installed in the system must not be taken for ours
+	as_user find install -type l -name 'bloomidx*' -delete
+	as_user postgres --version >/dev/null ||
+		die "cannot run programs in $work; set TMPDIR to a directory where that is allowed"
+}
+
+# Builds bloomidx and the test modules from the workspace's copy of the sources and installs them in the copy of
+# PostgreSQL.  Arguments are for make.  False if the build fails.
+extension_install()
+{
+	local module
+	local make=(make --no-print-directory -s PG_CONFIG="$pg_config" DESTDIR="$work/install" ${CC:+CC="$CC"} "$@")
+
+	as_user "${make[@]}" -j2 -C src all || return
+	as_user "${make[@]}" -C src install || return
+	for module in src/test/modules/*/Makefile; do
+		[ ! -f "$module" ] || as_user "${make[@]}" -C "${module%/*}" install || return
+	done
+}
+
+# Starts a server that listens on a socket in $work only, and makes it the default of psql and its like.  Its
+# data is in $work/NAME, its log in $work/NAME.log.  Each SETTING is a line of postgresql.conf.
+server_start()
+{
+	local name=$1
+
+	shift
+	as_user initdb -D "$name" -A trust -E UTF8 --no-locale --no-sync >"$name.initdb" 2>&1 ||
+		{ cat "$name.initdb"; die "initdb failed"; }
+	printf '%s\n' "listen_addresses = ''" "unix_socket_directories = '$work'" "$@" |
+		as_user tee -a "$name/postgresql.conf" >/dev/null
+	as_user pg_ctl -D "$name" -l "$name.log" -w start >/dev/null ||
+		{ cat "$name.log"; die "the server did not start"; }
+	server=$name
+	export PGHOST=$work PGDATABASE=postgres
+}
+
+server_stop()
+{
+	as_user pg_ctl -D "$server" -m fast -w stop >/dev/null
+	unset PGHOST PGDATABASE
+}
