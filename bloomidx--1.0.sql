@@ -59,6 +59,10 @@ CREATE FUNCTION bloomidx_hash(text, bigint) RETURNS bigint
 AS 'MODULE_PATHNAME', 'bloomidx_hash_text'
 LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
 
+CREATE FUNCTION bloomidx_hash(bpchar, bigint) RETURNS bigint
+AS 'MODULE_PATHNAME', 'bloomidx_hash_bpchar'
+LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+
 CREATE FUNCTION bloomidx_hash("char", bigint) RETURNS bigint
 AS 'MODULE_PATHNAME', 'bloomidx_hash_char'
 LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
@@ -160,7 +164,7 @@ ALTER OPERATOR FAMILY text_ops USING bloomidx ADD
 
 CREATE OPERATOR CLASS bpchar_ops DEFAULT FOR TYPE bpchar USING bloomidx AS
 	OPERATOR 1 = (bpchar, bpchar),
-	FUNCTION 1 hashbpcharextended(bpchar, bigint);
+	FUNCTION 1 bloomidx_hash(bpchar, bigint);
 
 CREATE OPERATOR CLASS bytea_ops DEFAULT FOR TYPE bytea USING bloomidx AS
 	OPERATOR 1 = (bytea, bytea),

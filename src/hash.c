@@ -43,6 +43,7 @@ PG_FUNCTION_INFO_V1(bloomidx_hash_oid);
 PG_FUNCTION_INFO_V1(bloomidx_hash_uuid);
 PG_FUNCTION_INFO_V1(bloomidx_hash_bytea);
 PG_FUNCTION_INFO_V1(bloomidx_hash_text);
+PG_FUNCTION_INFO_V1(bloomidx_hash_bpchar);
 PG_FUNCTION_INFO_V1(bloomidx_hash_name);
 
 /* What a key says of a column. */
@@ -158,28 +159,56 @@ is_deterministic(FmgrInfo *flinfo, Oid collation)
 	return cache->result;
 }
 
+/* Hashes a string under the collation that the function was called with. */
+static uint64
+hash_string(FunctionCallInfo fcinfo, const char *data, Size len)
+{
+	text	   *copy;
+	Datum		hash;
+
+	if (is_deterministic(fcinfo->flinfo, PG_GET_COLLATION()))
+		return XXH3_64bits_withSeed(data, len, PG_GETARG_INT64(1));
+	copy = cstring_to_text_with_len(data, len);
+	hash = DirectFunctionCall2Coll(hashtextextended, PG_GET_COLLATION(),
+								   PointerGetDatum(copy), PG_GETARG_DATUM(1));
+	pfree(copy);
+	return DatumGetInt64(hash);
+}
+
 Datum
 bloomidx_hash_text(PG_FUNCTION_ARGS)
 {
-	if (!is_deterministic(fcinfo->flinfo, PG_GET_COLLATION()))
-		return DirectFunctionCall2Coll(hashtextextended, PG_GET_COLLATION(),
-									   PG_GETARG_DATUM(0),
-									   PG_GETARG_DATUM(1));
-	return bloomidx_hash_bytea(fcinfo);
+	text	   *value = PG_GETARG_TEXT_PP(0);
+	uint64		hash = hash_string(fcinfo, VARDATA_ANY(value),
+								   VARSIZE_ANY_EXHDR(value));
+
+	PG_FREE_IF_COPY(value, 0);
+	PG_RETURN_INT64(hash);
+}
+
+/*
+ * Trailing blanks do not count in char(n).  PostgreSQL's own function forgets
+ * that under a nondeterministic collation, so it cannot be used.
+ */
+Datum
+bloomidx_hash_bpchar(PG_FUNCTION_ARGS)
+{
+	BpChar	   *value = PG_GETARG_BPCHAR_PP(0);
+	Size		len = bpchartruelen(VARDATA_ANY(value),
+									VARSIZE_ANY_EXHDR(value));
+	uint64		hash = hash_string(fcinfo, VARDATA_ANY(value), len);
+
+	PG_FREE_IF_COPY(value, 0);
+	PG_RETURN_INT64(hash);
 }
 
 /* A name has the hash of the equal text. */
 Datum
 bloomidx_hash_name(PG_FUNCTION_ARGS)
 {
-	Name		name = PG_GETARG_NAME(0);
+	char	   *name = NameStr(*PG_GETARG_NAME(0));
 
-	if (!is_deterministic(fcinfo->flinfo, PG_GET_COLLATION()))
-		return DirectFunctionCall2Coll(hashtextextended, PG_GET_COLLATION(),
-									   PointerGetDatum(cstring_to_text(NameStr(*name))),
-									   PG_GETARG_DATUM(1));
-	PG_RETURN_INT64(XXH3_64bits_withSeed(NameStr(*name), strlen(NameStr(*name)),
-										 PG_GETARG_INT64(1)));
+	PG_RETURN_INT64(hash_string(fcinfo, name, strlen(name)));
 }
 
 /* The hash function of an indexed column. */

@@ -526,6 +526,13 @@ init_search_state(SearchState *state, BxSearch *search)
 	state->key_masks = palloc(sizeof(BxMask) * query->nkeys);
 }
 
+static void
+check_ref(SearchState *state, const NodeRef *ref)
+{
+	bx_dir_check_desc(state->index, BufferGetBlockNumber(ref->topbuf),
+					  &ref->desc, &state->index_blocks);
+}
+
 /*
  * Copies a node's descriptor from its directory page anew.  Returns whether
  * it has changed.
@@ -542,6 +549,7 @@ refresh_desc(SearchState *state, NodeRef *ref)
 	changed = memcmp(current, &ref->desc, sizeof(BxNodeDesc)) != 0;
 	ref->desc = *current;
 	LockBuffer(ref->topbuf, BUFFER_LOCK_UNLOCK);
+	check_ref(state, ref);
 	return changed;
 }
 
@@ -603,8 +611,6 @@ try_probe_node(SearchState *state, NodeRef *ref, const Probe *probes, int n)
 	int			ahead = 0;
 	int			distance = 0;
 
-	bx_dir_check_desc(state->index, BufferGetBlockNumber(ref->topbuf),
-					  &ref->desc, &state->index_blocks);
 	if (ref->desc.state != BX_NODE_PRESENT)
 	{
 		for (int i = 0; i < n; i++)
@@ -713,6 +719,7 @@ open_partition(SearchState *state, NodeRef *ref, uint32 partition,
 	bx_dir_check_top(state->index, ref->topbuf, partition);
 	ref->desc = BxPageGetTop(BufferGetPage(ref->topbuf))->self;
 	LockBuffer(ref->topbuf, BUFFER_LOCK_UNLOCK);
+	check_ref(state, ref);
 }
 
 /* Searches a partition, and lets go of its top-level page. */
@@ -743,6 +750,8 @@ search_partition(SearchState *state, NodeRef *ref)
 	}
 	LockBuffer(ref->topbuf, BUFFER_LOCK_UNLOCK);
 
+	for (int i = 0; i < nsegments; i++)
+		check_ref(state, &segments[i]);
 	for (int i = 0; i < nsegments; i++)
 	{
 		/* which slices several elements need is known only when it comes to it */

@@ -632,7 +632,7 @@ track_activities = off
 foreach my $worker (0 .. $nworkers - 1)
 {
 	$node->safe_psql('postgres', "CREATE DATABASE w$worker");
-	install_oracle($node, "w$worker");
+	install_oracle($node, "w$worker", 'bloomidx');
 	create_values($node, "w$worker");
 }
 
@@ -794,7 +794,8 @@ SKIP:
 
 		$node->safe_psql('w0', $_) foreach @statements;
 		my $got = $node->safe_psql('w0',
-			"SET effective_io_concurrency = $concurrency; $compare SELECT oracle_lost_rows('sparse', 'k', 'sparse_ix'), count(*) FROM sparse");
+				"SET effective_io_concurrency = $concurrency; $compare"
+			  . "SELECT oracle_lost_rows('sparse', 'k', 'sparse_ix'), count(*) FROM sparse");
 		like($got, qr/^S\|4\|4\|\d\|\d\n0\|$rows\z/, "sparse table after: $statements[-1]");
 	}
 	note 'pages of the sparse table: ' . $node->safe_psql('w0',

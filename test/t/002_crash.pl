@@ -136,8 +136,8 @@ foreach my $round (1 .. $rounds)
 	}
 
 	# Life goes on, and the standby has it all.
-	$primary->safe_psql('postgres',
-		join '', map { "INSERT INTO ${_}_$round SELECT 0, gen_random_uuid(), i, repeat('x', 1500) FROM generate_series(1, 300) i; " } 'fresh', 'filled');
+	my $more_rows = "SELECT 0, gen_random_uuid(), i, repeat('x', 1500) FROM generate_series(1, 300) i";
+	$primary->safe_psql('postgres', "INSERT INTO ${_}_$round $more_rows") foreach 'fresh', 'filled';
 	$primary->safe_psql('postgres', "VACUUM fresh_$round");
 	all_rows_found($primary, "${_}_$round", 'k', "${_}_${round}_k", 800, "$what, after recovery and insertion")
 	  foreach 'fresh', 'filled';

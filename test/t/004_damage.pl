@@ -4,8 +4,9 @@
 #
 #   BLOOMIDX_SEED  seed of the random bytes (printed at the start)
 #
-# There are as many identical tables as kinds of damage, one with a good index, and one without for the answers.  Bits of a slice page are
-# left alone: nothing can tell a lost bit from one that was never set.  (Data checksums can; here they are off.)
+# There are as many identical tables as kinds of damage, one with a good index, and one without for the answers.
+# Bits of a slice page are left alone: nothing can tell a lost bit from one that was never set.  (Data checksums can;
+# here they are off.)
 
 use strict;
 use warnings;
@@ -54,7 +55,7 @@ sub replaced
 
 #
 # Damages: name => {target, make, allowed}.  make gets the page, the pages of the good index as target => [pages],
-# and two pages of a B-tree.  Allowed are SQLSTATEs besides XX002: the server itself refuses some page headers (XX001).
+# and two pages of a B-tree.  Allowed is an SQLSTATE besides XX002: the server itself refuses some page headers (XX001).
 #
 
 my %damages;
@@ -317,7 +318,8 @@ is($after{good}, $before{good}, 'and an index without damage is as before');
 my ($stdout, $stderr);
 $node->psql('postgres', "\\set VERBOSITY verbose\n" . join('', map { "VACUUM $_;\n" } @cases),
 	stdout => \$stdout, stderr => \$stderr, on_error_stop => 0);
-my @unexpected = grep { !/XX002: .*_ix|XX001: (invalid page|could not read block)|0A000: .*_ix/ } grep { /ERROR:|FATAL:/ } split /\n/, $stderr;
+my @errors = grep { /ERROR:|FATAL:/ } split /\n/, $stderr;
+my @unexpected = grep { !/XX002: .*_ix|XX001: (invalid page|could not read block)|0A000: .*_ix/ } @errors;
 is(join("\n", @unexpected), '', 'VACUUM of damaged indexes');
 
 $node->safe_psql('postgres', join '', map { "REINDEX INDEX ${_}_ix;\n" } @cases);

@@ -91,14 +91,15 @@ foreach my $command ('CREATE INDEX CONCURRENTLY old_late ON old ' . using_index(
 	'REINDEX INDEX CONCURRENTLY old_late')
 {
 	sql('DROP INDEX IF EXISTS old_k');
-	$writer->query_safe("BEGIN; INSERT INTO old SELECT i, i FROM generate_series(20001, 20500) i; UPDATE old SET k = k + 100000 WHERE k % 7 = 1");
+	my $write = "INSERT INTO old SELECT i, i FROM generate_series(20001, 20500) i; UPDATE old SET k = k + 100000 WHERE k %% 7 = %d";
+	$writer->query_safe('BEGIN; ' . sprintf($write, 1));
 
 	my $builder = $node->background_psql('postgres', on_error_stop => 1);
 	$builder->query_until(qr/started/, "\\echo started\n$command;\n\\echo finished\n");
 	$node->poll_query_until('postgres',
 		"SELECT count(*) > 0 FROM pg_stat_activity WHERE query LIKE '%INDEX CONCURRENTLY%' AND wait_event_type = 'Lock'"
 		  . " AND pid <> pg_backend_pid()") or die 'timed out waiting for the build to wait';
-	$writer->query_safe("INSERT INTO old SELECT i, i FROM generate_series(30001, 30500) i; UPDATE old SET k = k + 100000 WHERE k % 7 = 2");
+	$writer->query_safe(sprintf($write, 2));
 	$writer->query_safe('COMMIT');
 	$builder->query_safe('SELECT 1');
 	$builder->quit;
