@@ -117,7 +117,7 @@ counted_distinct(PlannerInfo *root, IndexOptInfo *index, IndexFacts *facts,
 	for (int i = 0; i < index->nkeycolumns; i++)
 	{
 		double		other = i == col ? 0 :
-			scattered_distinct(root, index, facts, i);
+		scattered_distinct(root, index, facts, i);
 
 		if (other > own)
 			left -= other;
@@ -135,8 +135,8 @@ qual_ranges_hit(PlannerInfo *root, IndexOptInfo *index, IndexFacts *facts,
 				RestrictInfo *qual, int col)
 {
 	double		rows = index->rel->tuples *
-		clause_selectivity(root, (Node *) qual, index->rel->relid, JOIN_INNER,
-						   NULL);
+	clause_selectivity(root, (Node *) qual, index->rel->relid, JOIN_INNER,
+					   NULL);
 	double		hit = ranges_hit(facts->ranges, rows);
 
 	if (!IsA(qual->clause, NullTest) && index->rel->tuples > 0)

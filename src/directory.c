@@ -518,7 +518,7 @@ predict_keys(Relation index, uint32 segment, double keys_per_range)
 
 	if (segment > 0 && bx_dir_read_top(index, (segment - 1) / BX_FANOUT, &top))
 		keys = keys_of_predecessor(index, BX_LEVEL_SEGMENT, segment - 1,
-							&top.child[(segment - 1) % BX_FANOUT]);
+								   &top.child[(segment - 1) % BX_FANOUT]);
 	return keys > 0 ? keys : keys_per_range;
 }
 
@@ -541,7 +541,7 @@ make_partition(Relation index, BxMetaPageData *meta, uint32 partition,
 	{
 		if (bx_dir_read_top(index, partition - 1, &previous))
 			keys = keys_of_predecessor(index, BX_LEVEL_PARTITION, partition - 1,
-								&previous.self);
+									   &previous.self);
 		if (keys == 0)
 			keys = keys_per_range * BX_FANOUT;
 		bx_dir_alloc_slices(index, meta, BX_LEVEL_PARTITION, partition, keys,

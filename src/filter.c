@@ -157,7 +157,10 @@ bx_filter_count(const char *rows, int nrows, int *bits_set)
 			{
 				uint64_t	b = (uint8_t) rows[(size_t) r * BX_MASK_BYTES + byte];
 
-				/* bit i to the lowest bit of byte i: seven bits, then the last */
+				/*
+				 * bit i to the lowest bit of byte i: seven bits, then the
+				 * last
+				 */
 				sums += ((b & 0x7F) * UINT64_C(0x0002040810204081) &
 						 UINT64_C(0x0001010101010101)) | (b >> 7) << 56;
 			}

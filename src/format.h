@@ -52,8 +52,8 @@
 /* Special area of every page.  Fields that a kind does not use are zero. */
 typedef struct BxPageOpaqueData
 {
-	uint32		node;			/* top, slice: number of the node on its level;
-								 * map: number of the map page */
+	uint32		node;			/* top, slice: number of the node on its
+								 * level; map: number of the map page */
 	uint32		slice;			/* slice: number of this slice, below nslices */
 	uint32		nslices;		/* slice: as in the node's descriptor */
 	uint32		generation;		/* slice: as in the node's descriptor */

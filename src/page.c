@@ -200,8 +200,8 @@ set_target_bits(const BxTarget *target, Fragments *fragments)
 	for (int i = 0; i < target->nprobes; i++)
 	{
 		uint8	   *byte = (uint8 *) BxPageGetContent(page) +
-			bx_filter_row(x, BX_SLICE_ROWS) * BX_ROW_BYTES +
-			(target->child >> 3);
+		bx_filter_row(x, BX_SLICE_ROWS) * BX_ROW_BYTES +
+		(target->child >> 3);
 
 		if (!(*byte & bit))
 		{

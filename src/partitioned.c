@@ -433,7 +433,7 @@ partitioned_insert(BxInsert *insert, Relation heap, ItemPointer tid,
 	for (int i = 0; i < row->nkeys; i++)
 	{
 		uint64	   *mark = i < row->nvalues ? NULL :
-			&state->marked[i - row->nvalues];
+		&state->marked[i - row->nvalues];
 
 		/*
 		 * A marker that an earlier row has set in these very slices is set:
@@ -542,7 +542,7 @@ refresh_desc(SearchState *state, NodeRef *ref)
 {
 	BxTopPageData *top = BxPageGetTop(BufferGetPage(ref->topbuf));
 	BxNodeDesc *current = ref->level == BX_LEVEL_PARTITION ? &top->self :
-		&top->child[ref->node % BX_FANOUT];
+	&top->child[ref->node % BX_FANOUT];
 	bool		changed;
 
 	LockBuffer(ref->topbuf, BUFFER_LOCK_SHARE);
@@ -754,7 +754,10 @@ search_partition(SearchState *state, NodeRef *ref)
 		check_ref(state, &segments[i]);
 	for (int i = 0; i < nsegments; i++)
 	{
-		/* which slices several elements need is known only when it comes to it */
+		/*
+		 * which slices several elements need is known only when it comes to
+		 * it
+		 */
 		if (i + 1 < nsegments && state->search->query->nelements == 1)
 			prefetch_node(state, &segments[i + 1],
 						  state->probes[BX_LEVEL_SEGMENT]);
@@ -916,9 +919,9 @@ partitioned_search_pages(const BxStats *stats, double ranges, double elements,
 										   stats->summarized));
 	double		open_segments;
 	double		slices = stats->segments > 0 ?
-		(double) stats->slices / stats->segments : 3;
+	(double) stats->slices / stats->segments : 3;
 	double		rate = stats->summarized > 0 ? stats->summary_rate :
-		BX_SUMMARY_RATE;
+	BX_SUMMARY_RATE;
 	double		per_segment;
 	double		visited;
 

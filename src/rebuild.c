@@ -153,7 +153,7 @@ count_some_segments(Rebuild *rebuild)
 	for (int i = 0; i < ncount; i++)
 	{
 		uint64		segment = (uint64) rebuild->partition * BX_FANOUT +
-			present[(int64) i * n / ncount];
+		present[(int64) i * n / ncount];
 		double		keys;
 
 		initHyperLogLog(&rebuild->distinct, BX_DISTINCT_BITS);
@@ -190,7 +190,7 @@ write_range(void *arg, uint32 range, double done, const uint64 *keys,
 {
 	Rebuild    *rebuild = arg;
 	int			child = rebuild->level == BX_LEVEL_SEGMENT ?
-		range % BX_FANOUT : range / BX_FANOUT % BX_FANOUT;
+	range % BX_FANOUT : range / BX_FANOUT % BX_FANOUT;
 
 	bx_node_add(rebuild->writer, child, keys, nkeys, doubt, nkeys, done);
 }

@@ -40,7 +40,7 @@ has_hash_function(CatCList *procs, Oid type)
 	for (int i = 0; i < procs->n_members; i++)
 	{
 		Form_pg_amproc proc =
-			(Form_pg_amproc) GETSTRUCT(&procs->members[i]->tuple);
+		(Form_pg_amproc) GETSTRUCT(&procs->members[i]->tuple);
 
 		if (proc->amproclefttype == type && proc->amprocrighttype == type &&
 			proc->amprocnum == BX_HASH_PROC)
@@ -57,7 +57,7 @@ validate_functions(CatCList *procs, const char *family)
 	for (int i = 0; i < procs->n_members; i++)
 	{
 		Form_pg_amproc proc =
-			(Form_pg_amproc) GETSTRUCT(&procs->members[i]->tuple);
+		(Form_pg_amproc) GETSTRUCT(&procs->members[i]->tuple);
 		const char *problem = NULL;
 
 		if (proc->amprocnum != BX_HASH_PROC)
@@ -84,7 +84,7 @@ validate_operators(CatCList *operators, CatCList *procs, const char *family)
 	for (int i = 0; i < operators->n_members; i++)
 	{
 		Form_pg_amop op =
-			(Form_pg_amop) GETSTRUCT(&operators->members[i]->tuple);
+		(Form_pg_amop) GETSTRUCT(&operators->members[i]->tuple);
 		const char *problem = NULL;
 
 		if (op->amopstrategy != BX_EQUAL_STRATEGY)
@@ -115,7 +115,7 @@ has_equality(CatCList *operators, Oid type)
 	for (int i = 0; i < operators->n_members; i++)
 	{
 		Form_pg_amop op =
-			(Form_pg_amop) GETSTRUCT(&operators->members[i]->tuple);
+		(Form_pg_amop) GETSTRUCT(&operators->members[i]->tuple);
 
 		if (op->amoplefttype == type && op->amoprighttype == type &&
 			op->amopstrategy == BX_EQUAL_STRATEGY)
