@@ -37,6 +37,9 @@
 /* With fewer children than this, a node's own fill says little. */
 #define FEW_CHILDREN			8
 
+/* Slices that are looked at to measure a node that is nearly empty. */
+#define MEASURED_SLICES			4
+
 /* Reads a map page, checked, and locks it. */
 static Buffer
 read_map(Relation index, BlockNumber blkno, uint32 number, int lockmode)
@@ -346,48 +349,86 @@ bx_dir_add_partition(Relation index, BxMetaPageData *meta, uint32 partition,
 }
 
 /*
- * Measures a node by the fill of its filters in one slice, which is a fair
- * sample.  Returns false if that slice is not what desc says: the descriptor
- * is old, or the index is damaged, which is for others to find out.  The
- * caller has checked the descriptor.
+ * Adds up the fill of each child's filter in one slice of a node.  Returns
+ * false if that slice is not what desc says: the descriptor is old, or the
+ * index is damaged, which is for others to find out.
  */
-bool
-bx_dir_measure(Relation index, int level, uint32 node, const BxNodeDesc *desc,
-			   BufferAccessStrategy strategy, BxMeasure *measure)
+static bool
+measure_slice(Relation index, int level, uint32 node, const BxNodeDesc *desc,
+			  uint32 slice, BufferAccessStrategy strategy, double *keys,
+			  double *rates)
 {
-	Buffer		buffer = ReadBufferExtended(index, MAIN_FORKNUM, desc->start,
-											RBM_NORMAL, strategy);
+	Buffer		buffer = ReadBufferExtended(index, MAIN_FORKNUM,
+											desc->start + slice, RBM_NORMAL,
+											strategy);
 	Page		page = BufferGetPage(buffer);
 	int			bits_set[BX_FANOUT];
-	double		squares = 0;
-	double		rates = 0;
 	bool		valid;
 
 	LockBuffer(buffer, BUFFER_LOCK_SHARE);
-	valid = bx_page_is_slice(page, level, node, 0, desc);
+	valid = bx_page_is_slice(page, level, node, slice, desc);
 	if (valid)
 		bx_filter_count(BxPageGetContent(page), BX_SLICE_ROWS, bits_set);
 	UnlockReleaseBuffer(buffer);
 	if (!valid)
 		return false;
-
-	memset(measure, 0, sizeof(*measure));
 	for (int i = 0; i < BX_FANOUT; i++)
 	{
-		double		keys = bx_filter_fill_keys(bits_set[i], BX_SLICE_ROWS,
-											   desc->nprobes) * desc->nslices;
+		keys[i] += bx_filter_fill_keys(bits_set[i], BX_SLICE_ROWS,
+									   desc->nprobes);
+		rates[i] += bx_filter_fill_rate(bits_set[i], BX_SLICE_ROWS,
+										desc->nprobes);
+	}
+	return true;
+}
 
-		if (bits_set[i] == 0)
+/*
+ * Measures a node by the fill of its filters in one slice, which is a fair
+ * sample, or in a few if the first has hardly any keys.  Returns false if a
+ * slice is not what desc says.  The caller has checked the descriptor.
+ */
+bool
+bx_dir_measure(Relation index, int level, uint32 node, const BxNodeDesc *desc,
+			   BufferAccessStrategy strategy, BxMeasure *measure)
+{
+	double		keys[BX_FANOUT] = {0};
+	double		rates[BX_FANOUT] = {0};
+	double		total = 0;
+	double		squares = 0;
+	uint32		nslices = 1;
+
+	memset(measure, 0, sizeof(*measure));
+	if (!measure_slice(index, level, node, desc, 0, strategy, keys, rates))
+		return false;
+	for (int i = 0; i < BX_FANOUT; i++)
+		total += keys[i];
+	if (total < BX_FANOUT)
+	{
+		nslices = Min(desc->nslices, MEASURED_SLICES);
+		for (uint32 i = 1; i < nslices; i++)
+		{
+			uint32		slice = (uint64) i * desc->nslices / nslices;
+
+			if (!measure_slice(index, level, node, desc, slice, strategy,
+							   keys, rates))
+				return false;
+		}
+	}
+
+	for (int i = 0; i < BX_FANOUT; i++)
+	{
+		double		all = keys[i] / nslices * desc->nslices;
+
+		if (keys[i] == 0)
 			continue;
 		measure->nchildren++;
-		squares += keys * keys;
-		rates += bx_filter_fill_rate(bits_set[i], BX_SLICE_ROWS,
-									 desc->nprobes);
+		squares += all * all;
+		measure->rate += rates[i] / nslices;
 	}
 	if (measure->nchildren > 0)
 	{
 		measure->keys = sqrt(squares / measure->nchildren);
-		measure->rate = rates / measure->nchildren;
+		measure->rate /= measure->nchildren;
 	}
 	return true;
 }

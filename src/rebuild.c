@@ -347,8 +347,7 @@ has_wrong_size(Rebuild *rebuild, bool growing)
 	BxPlan		plan;
 
 	if (!bx_dir_measure(rebuild->vacuum->index, rebuild->level, rebuild->node,
-						desc, rebuild->vacuum->strategy, &measure) ||
-		measure.nchildren == 0)
+						desc, rebuild->vacuum->strategy, &measure))
 		return false;
 	if (measure.rate > target_rate(rebuild) * RATE_TOLERANCE &&
 		measure.keys > desc->keys * KEYS_TOLERANCE)

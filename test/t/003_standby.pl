@@ -26,7 +26,7 @@ my $new_row = "SELECT gen_random_uuid(), (random() * 1e9)::int, md5(random()::te
 $primary->safe_psql(
 	'postgres', qq{
 CREATE TABLE early (k uuid, n int, s text, pad text);
-ALTER TABLE early ALTER pad SET STORAGE PLAIN;
+ALTER TABLE early ALTER pad SET STORAGE PLAIN, ALTER s SET STORAGE PLAIN;
 CREATE INDEX early_i ON early @{[ using_index('k, n, s', pages_per_range => 1) ]};
 CREATE TABLE late (LIKE early INCLUDING ALL);
 DROP INDEX late_k_n_s_idx;

@@ -1,0 +1,173 @@
+# VACUUM keeps an index in shape: filters are rebuilt when they are too full, summaries are added, ranges in doubt are
+# resolved, pages are used again; and bloomidx_summarize() does the same on demand.
+
+use strict;
+use warnings;
+
+use BloomidxTest;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+my $node = new_node('vacuum', conf => "fsync = off\n");
+
+# What a Bitmap Index Scan did: the heap pages that matched (its "rows"), or the index pages that it read.
+$node->safe_psql(
+	'postgres', q{
+CREATE FUNCTION index_scan(query text, item text) RETURNS float8 LANGUAGE plpgsql AS $$
+DECLARE
+	plan jsonb;
+BEGIN
+	PERFORM oracle_force(true);
+	EXECUTE 'EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON) ' || query INTO plan;
+	plan := jsonb_path_query_first(plan, '$.** ? (@."Node Type" == "Bitmap Index Scan")');
+	RETURN CASE item WHEN 'matches' THEN (plan ->> 'Actual Rows')::float8
+		ELSE (plan ->> 'Shared Hit Blocks')::float8 + (plan ->> 'Shared Read Blocks')::float8 END;
+END $$;
+
+-- Of 4,000 keys that are not there, and all ranges, the part that matches.
+CREATE FUNCTION false_positives(tab regclass, npages int) RETURNS float8 LANGUAGE sql AS $$
+	SELECT avg(index_scan(format('SELECT FROM %s WHERE id = ANY (%L)', tab,
+								 ARRAY(SELECT gen_random_uuid() FROM generate_series(1, 20 + 0 * i))), 'matches'))
+		/ 20 / npages
+	FROM generate_series(1, 200) i
+$$;
+
+-- Index pages that a lookup of a row reads, on average.
+CREATE FUNCTION lookup_pages(tab regclass) RETURNS float8 LANGUAGE plpgsql AS $$
+DECLARE
+	ids uuid[];
+BEGIN
+	EXECUTE format('SELECT array_agg(id) FROM (SELECT id FROM %s ORDER BY md5(id::text) LIMIT 200) s', tab) INTO ids;
+	RETURN avg(index_scan(format('SELECT FROM %s WHERE id = %L', tab, id), 'buffers')) FROM unnest(ids) id;
+END $$;
+});
+
+sub query { return $node->safe_psql('postgres', $_[0]); }
+sub pages { return query("SELECT pg_relation_size('$_[0]') / current_setting('block_size')::int"); }
+
+# --- Update-heavy: the index stops growing, and its filters stay good.
+my $target = 0.0005;
+query(qq{
+CREATE TABLE churn (id uuid, n int, pad text) WITH (fillfactor = 80);
+INSERT INTO churn SELECT gen_random_uuid(), i, repeat('x', 50) FROM generate_series(1, 60000) i;
+CREATE INDEX churn_id ON churn USING bloomidx (id) WITH (pages_per_range = 1, false_positive_rate = $target);
+});
+my @size;
+foreach my $cycle (1 .. 10)
+{
+	query("UPDATE churn SET id = gen_random_uuid() WHERE n % 4 = $_ % 4") foreach $cycle .. $cycle + 1;
+	query('VACUUM churn');
+	push @size, pages('churn_id');
+}
+note "index pages after each cycle: @size";
+cmp_ok($size[9], '<=', 1.3 * $size[2], 'index under updates stops growing');
+my $rate = query("SELECT false_positives('churn', (pg_relation_size('churn') / 8192)::int)");
+note "false-positive rate $rate, target $target";
+cmp_ok($rate, '<=', 2.5 * $target, 'filters are good after updates and VACUUM');
+cmp_ok($rate, '>', $target / 100, 'the rate was measured');
+all_rows_found($node, 'churn', 'id', 'churn_id', 60000, 'after updates');
+
+# --- Append-only, grown tenfold after CREATE INDEX.
+query(q{
+CREATE TABLE grown (id uuid, pad text);
+INSERT INTO grown SELECT gen_random_uuid(), repeat('x', 700) FROM generate_series(1, 9000) i;
+CREATE INDEX grown_id ON grown USING bloomidx (id) WITH (pages_per_range = 1);
+INSERT INTO grown SELECT gen_random_uuid(), repeat('x', 700) FROM generate_series(1, 81000) i;
+VACUUM ANALYZE grown;
+});
+my $before = query("SELECT lookup_pages('grown')");
+query('REINDEX INDEX grown_id');
+my $fresh = query("SELECT lookup_pages('grown')");
+note "index pages per lookup: grown $before, fresh $fresh";
+cmp_ok($before, '<=', 1.3 * $fresh, 'a grown and vacuumed index reads as few pages as a fresh one');
+
+# --- One made on the empty table gets its summary from VACUUM, and does not get it twice.
+query(q{
+CREATE TABLE loaded (id uuid, pad text);
+CREATE INDEX loaded_id ON loaded USING bloomidx (id) WITH (pages_per_range = 1);
+INSERT INTO loaded SELECT * FROM grown LIMIT 40000;
+});
+cmp_ok(query("SELECT lookup_pages('loaded')"), '>', 30, 'without summary all segments are read');
+query('VACUUM loaded');
+cmp_ok(query("SELECT lookup_pages('loaded')"), '<', 8, 'with it a few');
+is(query("SELECT bloomidx_summarize('loaded_id')"), 0, 'nothing is left to do');
+all_rows_found($node, 'loaded', 'id', 'loaded_id', 40000, 'after VACUUM');
+
+# --- Filters that were planned much too large shrink: many equal keys after a first row that says nothing.
+query(q{
+CREATE TABLE repeated (id int, pad text);
+CREATE INDEX repeated_id ON repeated USING bloomidx (id) WITH (pages_per_range = 16);
+INSERT INTO repeated SELECT i / 10000, '' FROM generate_series(1, 600000) i;
+});
+cmp_ok(query("SELECT bloomidx_summarize('repeated_id')"), '>', 0, 'filters that are far too large are rebuilt');
+is(query("SELECT bloomidx_summarize('repeated_id')"), 0, 'and then have the right size');
+is(query("SELECT oracle_force(true); SELECT count(*) FROM repeated WHERE id IN (7, 59)") =~ s/^\n//r, 20000,
+	'rows are found after shrinking');
+my $shrunk = pages('repeated_id');
+query("INSERT INTO repeated SELECT i / 10000, '' FROM generate_series(600001, 900000) i; VACUUM repeated");
+is(pages('repeated_id'), $shrunk, 'pages that became free are used again');
+
+# --- Ranges in doubt, because of dead rows under an expression, are resolved once the rows are gone.
+query(q{
+CREATE TABLE doubtful (id uuid, n int, pad text);
+INSERT INTO doubtful SELECT gen_random_uuid(), i, repeat('x', 100) FROM generate_series(1, 20000) i;
+});
+my $holder = $node->background_psql('postgres');
+$holder->query_safe('BEGIN ISOLATION LEVEL REPEATABLE READ');
+$holder->query_safe('SELECT count(*) FROM pg_class');
+query(q{
+DELETE FROM doubtful WHERE n % 100 = 0;
+CREATE INDEX doubtful_id ON doubtful USING bloomidx ((n + 1)) WITH (pages_per_range = 1);
+});
+my $all = pages('doubtful');
+my $in_doubt = query("SELECT index_scan('SELECT FROM doubtful WHERE n + 1 = -5', 'matches')");
+cmp_ok($in_doubt, '>', $all / 2, 'ranges with dead rows are in doubt');
+$holder->query_safe("SELECT oracle_force(true)");
+is($holder->query_safe('SELECT count(*) FROM doubtful WHERE n + 1 = 101'), 1, 'the older snapshot finds a dead row');
+$holder->quit;
+query('VACUUM doubtful');
+cmp_ok(query("SELECT index_scan('SELECT FROM doubtful WHERE n + 1 = -5', 'matches')"), '<', 5, 'VACUUM has resolved the doubt');
+is(query("SELECT index_scan('SELECT FROM doubtful WHERE n + 1 = 102', 'matches') >= 1"), 't', 'and rows are still found');
+
+# --- A user's function that fails for a row in the heap is a WARNING for VACUUM.
+query(q{
+CREATE TABLE failing (n int, pad text) WITH (fillfactor = 50);
+CREATE FUNCTION picky(n int) RETURNS int LANGUAGE plpgsql IMMUTABLE AS
+	$$ BEGIN IF n = 77 THEN RAISE EXCEPTION 'I do not like 77'; END IF; RETURN n; END $$;
+INSERT INTO failing SELECT 1, repeat('x', 300) FROM generate_series(1, 2000);
+CREATE INDEX failing_idx ON failing USING bloomidx (picky(n)) WITH (pages_per_range = 1);
+VACUUM failing;
+ALTER TABLE failing SET (fillfactor = 100);
+INSERT INTO failing SELECT 1000 + i, '' FROM generate_series(1, 30000) i;
+CREATE OR REPLACE FUNCTION picky(n int) RETURNS int LANGUAGE plpgsql IMMUTABLE AS
+	$$ BEGIN IF n = 1077 THEN RAISE EXCEPTION 'I do not like 1077'; END IF; RETURN n; END $$;
+});
+my ($status, $out, $err) = $node->psql('postgres', 'VACUUM failing');
+is($status, 0, 'VACUUM goes on');
+like($err, qr/WARNING:  could not rebuild filters of index "failing_idx": I do not like 1077/, 'and warns');
+is(query("SELECT oracle_force(true); SELECT count(*) FROM failing WHERE picky(n) = 20000") =~ s/^\n//r, 1,
+	'the old filters are still in use');
+
+# --- bloomidx_summarize: owner only, bloomidx only.
+query(q{
+CREATE ROLE stranger;
+CREATE TABLE other (i int);
+CREATE INDEX other_i ON other (i);
+CREATE TABLE parted (id int) PARTITION BY RANGE (id);
+CREATE INDEX parted_id ON parted USING bloomidx (id);
+});
+foreach my $case (
+	[ "SET ROLE stranger; SELECT bloomidx_summarize('churn_id')", qr/must be owner of index churn_id/ ],
+	[ "SELECT bloomidx_summarize('other_i')", qr/"other_i" is not a bloomidx index/ ],
+	[ "SELECT bloomidx_summarize('other')", qr/"other" is not an index/ ],
+	[ "SELECT bloomidx_summarize('parted_id')", qr/"parted_id" is not a bloomidx index/ ])
+{
+	my ($sql, $message) = @$case;
+	($status, $out, $err) = $node->psql('postgres', $sql);
+	like($err, $message, $sql);
+}
+is(query("SELECT bloomidx_summarize(NULL) IS NULL"), 't', 'strict');
+
+log_is_clean($node, 'VACUUM');
+done_testing();
