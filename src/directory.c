@@ -192,7 +192,11 @@ bx_dir_check_desc(Relation index, BlockNumber blkno, const BxNodeDesc *desc,
 	uint64		end = (uint64) desc->start + desc->nslices;
 
 	if (desc->state == BX_NODE_EMPTY || desc->state == BX_NODE_UNKNOWN)
+	{
+		if (end != 0 || desc->generation != 0)
+			bx_page_corrupted(index, blkno, "impossible directory entry");
 		return;
+	}
 	if (desc->state != BX_NODE_PRESENT || desc->start == BX_METAPAGE_BLKNO ||
 		desc->nslices == 0 || desc->nprobes == 0 ||
 		desc->nprobes > BX_MAX_PROBES)

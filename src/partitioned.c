@@ -740,8 +740,6 @@ search_partition(SearchState *state, NodeRef *ref)
 	{
 		NodeRef    *segment = &segments[nsegments];
 
-		if (top->child[c].state == BX_NODE_EMPTY)
-			continue;
 		segment->level = BX_LEVEL_SEGMENT;
 		segment->node = ref->node * BX_FANOUT + c;
 		segment->topbuf = ref->topbuf;
