@@ -37,8 +37,8 @@ my $standby = PostgreSQL::Test::Cluster->new('standby');
 $standby->init_from_backup($primary, 'b', has_streaming => 1);
 $standby->start;
 
-# Three tables for each round: indexed while empty, indexed with rows, indexed anew while the clients insert; and
-# unlogged ones, one indexed while empty, one with rows.
+# Tables of a round: indexed while empty, indexed with rows, indexed anew while the clients insert; one with many small
+# rows whose filters VACUUM rebuilds again and again; and unlogged ones, one indexed while empty, one with rows.
 sub create_tables
 {
 	my ($round) = @_;
@@ -52,6 +52,8 @@ sub create_tables
 		$sql .= "INSERT INTO ${name}_$round $rows;" if $name ne 'fresh';
 		$sql .= "CREATE INDEX ${name}_${round}_k ON ${name}_$round " . using_index('k, n', pages_per_range => 1) . ';';
 	}
+	$sql .= "CREATE TABLE churned_$round AS SELECT 0 AS client, gen_random_uuid() AS k, n FROM generate_series(1, 8000) n;"
+	  . "CREATE INDEX churned_${round}_k ON churned_$round " . using_index('k, n', pages_per_range => 1) . ';';
 	foreach my $name ('unlogged_fresh', 'unlogged_filled')
 	{
 		$sql .= "CREATE UNLOGGED TABLE ${name}_$round (client int, k uuid, n int8, pad text);";
@@ -69,7 +71,7 @@ sub row_count
 	return $node->safe_psql('postgres', "SELECT count(*) FROM $table");
 }
 
-# Statements of the clients of a round: one row a transaction, many rows a transaction, updates.
+# Statements of the clients of a round: one row a transaction, many rows a transaction, updates, rebuilds.
 sub scripts
 {
 	my ($round) = @_;
@@ -85,6 +87,10 @@ sub scripts
 		"change_$round" => [
 			1,
 			join '', map { "UPDATE ${_}_$round SET k = gen_random_uuid() WHERE client = :client_id AND n % 50 = 0;\n" } 'fresh', 'filled'
+		],
+		"churn_$round" => [
+			2,
+			"UPDATE churned_$round SET k = gen_random_uuid() WHERE n % 6 = :client_id AND random() < 0.3;\nVACUUM churned_$round;\n"
 		],
 	};
 }
@@ -118,7 +124,7 @@ foreach my $round (1 .. $rounds)
 	unlike($clients->{stderr}, qr/ERROR:/, "$what: clients saw no error before the crash");
 
 	$primary->start;
-	foreach my $name ('fresh', 'filled', 'rebuilt')
+	foreach my $name ('fresh', 'filled', 'rebuilt', 'churned')
 	{
 		all_rows_found($primary, "${name}_$round", 'k', "${name}_${round}_k", 500, $what);
 		all_rows_found($primary, "${name}_$round", 'n', "${name}_${round}_k", 500, $what);
@@ -138,12 +144,12 @@ foreach my $round (1 .. $rounds)
 	# Life goes on, and the standby has it all.
 	my $more_rows = "SELECT 0, gen_random_uuid(), i, repeat('x', 1500) FROM generate_series(1, 300) i";
 	$primary->safe_psql('postgres', "INSERT INTO ${_}_$round $more_rows") foreach 'fresh', 'filled';
-	$primary->safe_psql('postgres', "VACUUM fresh_$round");
+	$primary->safe_psql('postgres', "VACUUM ${_}_$round") foreach 'fresh', 'churned';
 	all_rows_found($primary, "${_}_$round", 'k', "${_}_${round}_k", 800, "$what, after recovery and insertion")
-	  foreach 'fresh', 'filled';
+	  foreach 'fresh', 'filled', 'churned';
 	$primary->wait_for_catchup($standby);
 	all_rows_found($standby, "${_}_$round", 'k', "${_}_${round}_k", 500, "$what, on the standby")
-	  foreach 'fresh', 'filled', 'rebuilt';
+	  foreach 'fresh', 'filled', 'rebuilt', 'churned';
 }
 
 log_is_clean($_, 'crashes') foreach $primary, $standby;

@@ -1,0 +1,125 @@
+# Filters are rebuilt all the time, and their pages recycled, while clients write, read on the primary and read on a
+# standby; then the primary is killed.  No reader misses a row, and after recovery all rows are found.  At the end the
+# standby is promoted.
+#
+#   BLOOMIDX_CRASHES  number of rounds (2)
+#   BLOOMIDX_SECONDS  duration of each (5)
+
+use strict;
+use warnings;
+
+use FindBin;
+use lib "$FindBin::RealBin/../lib";
+
+use BloomidxTest;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+my $rounds = $ENV{BLOOMIDX_CRASHES} || 2;
+my $seconds = $ENV{BLOOMIDX_SECONDS} || 5;
+
+my $primary = new_node(
+	'primary',
+	init => [ allows_streaming => 1, extra => ['--data-checksums'] ],
+	conf => "wal_keep_size = 2GB\nwal_consistency_checking = 'generic'\nautovacuum = off\n");
+
+# Wide rows first; then their pages are filled with narrow ones, and emptied again, so that filters are always too small
+# or too large for what is in them.
+$primary->safe_psql(
+	'postgres', q{
+CREATE TABLE churn (k int8, t text, pad text) WITH (fillfactor = 30);
+INSERT INTO churn SELECT -i, md5(i::text), repeat('x', 300) FROM generate_series(1, 6000) i;
+CREATE INDEX churn_k ON churn USING bloomidx (k, t) WITH (pages_per_range = 1);
+ALTER TABLE churn SET (fillfactor = 100);
+VACUUM churn;
+CREATE SEQUENCE serial;
+CREATE TABLE repairs (n int, at timestamptz DEFAULT clock_timestamp());
+});
+$primary->backup('b');
+my $standby = PostgreSQL::Test::Cluster->new('standby');
+$standby->init_from_backup($primary, 'b', has_streaming => 1);
+$standby->append_conf('postgresql.conf', "hot_standby_feedback = on\nmax_standby_streaming_delay = -1\n");
+$standby->start;
+
+my %write = (
+	insert => [
+		4, q{
+INSERT INTO churn SELECT nextval('serial'), md5(random()::text) FROM generate_series(1, 60);
+}
+	],
+	rollback => [
+		1, q{
+BEGIN;
+INSERT INTO churn SELECT nextval('serial'), md5(random()::text) FROM generate_series(1, 20);
+ROLLBACK;
+}
+	],
+	update => [
+		2, q{
+\set lo random(1, 40000)
+UPDATE churn SET k = k + 100000000, t = md5(k::text) WHERE k BETWEEN :lo AND :lo + 30;
+}
+	],
+	delete => [
+		1, q{
+\set lo random(1, 40000)
+DELETE FROM churn WHERE k BETWEEN :lo AND :lo + 200;
+}
+	],
+	look => [ 2, "SELECT oracle_look_up('churn', '{k,t}');\n" ]);
+my %repair = (
+	repair => [ 3, "INSERT INTO repairs SELECT bloomidx_summarize('churn_k');\n" ],
+	vacuum => [ 1, "VACUUM churn;\n" ],
+	reindex => [ 1, "REINDEX INDEX CONCURRENTLY churn_k;\n" ]);
+my %look = (look => [ 1, "SELECT oracle_look_up('churn', '{k,t}');\n" ]);
+
+sub no_client_failed
+{
+	my ($run, $what, $killed) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+
+	$run->{harness}->finish;
+
+	# a connection that is lost is what the kill was for
+	my @errors = grep { /ERROR|FATAL/ && !($killed && /terminat|recovery mode|shutting down|starting up/) } split /\n/, $run->{stderr};
+	is(join("\n", @errors), '', "$what: no client failed");
+	return;
+}
+
+foreach my $round (1 .. $rounds)
+{
+	my $writers = start_pgbench($primary, \%write, '-c', 4, '-j', 1, '-T', 600);
+	my $repairers = start_pgbench($primary, \%repair, '-c', 1, '-T', 600);
+	my $readers = start_pgbench($standby, \%look, '-c', 2, '-T', $seconds + 1);
+	my $enough = time + $seconds;
+
+	poll_until(sub { time >= $enough }, 'the clients have run');
+	no_client_failed($readers, "round $round, on the standby");
+	kill9_all($primary);
+	no_client_failed($writers, "round $round, writers", 1);
+	no_client_failed($repairers, "round $round, repairs", 1);
+
+	$primary->start;
+	all_rows_found($primary, 'churn', $_, 'churn_k', 1000, "round $round, after recovery") foreach 'k', 't';
+
+	# whatever the crash has left, a shadow perhaps, VACUUM copes with
+	$primary->safe_psql('postgres', 'VACUUM churn');
+	all_rows_found($primary, 'churn', $_, 'churn_k', 1000, "round $round, after VACUUM") foreach 'k', 't';
+	$primary->wait_for_catchup($standby);
+	all_rows_found($standby, 'churn', $_, 'churn_k', 1000, "round $round, on the standby") foreach 'k', 't';
+}
+my $rebuilt = $primary->safe_psql('postgres', 'SELECT sum(n) FROM repairs');
+note "$rebuilt filters rebuilt";
+cmp_ok($rebuilt, '>', 0, 'filters were rebuilt');
+
+$primary->stop;
+$standby->promote;
+$standby->safe_psql('postgres', q{
+INSERT INTO churn SELECT nextval('serial'), md5(random()::text) FROM generate_series(1, 20000);
+SELECT bloomidx_summarize('churn_k');
+});
+all_rows_found($standby, 'churn', $_, 'churn_k', 1000, 'after promotion') foreach 'k', 't';
+log_is_clean($_, 'rebuild') foreach $primary, $standby;
+$standby->stop;
+done_testing();
