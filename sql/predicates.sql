@@ -45,8 +45,10 @@ BEGIN
 	FOR line IN EXECUTE 'EXPLAIN (COSTS OFF) ' || query LOOP
 		used := used OR line LIKE '%Bitmap Index Scan on ' || index_name;
 	END LOOP;
-	EXECUTE query INTO lost;
-	RETURN CASE WHEN used THEN lost END;
+	IF used THEN
+		EXECUTE query INTO lost;
+	END IF;
+	RETURN lost;
 END $$;
 \set ECHO all
 

@@ -60,7 +60,7 @@ jit = off
 });
 	$node->append_conf('postgresql.conf', $param{conf}) if $param{conf};
 	$node->start;
-	install_oracle($node, 'postgres', $param{extension} || 'bloomidx');
+	install_oracle($node, 'postgres', $param{extension});
 	return $node;
 }
 
@@ -68,6 +68,8 @@ jit = off
 sub install_oracle
 {
 	my ($node, $dbname, $extension) = @_;
+
+	$extension ||= $ENV{BLOOMIDX_EXTENSION} || 'bloomidx';
 
 	$node->safe_psql(
 		$dbname, "CREATE EXTENSION $extension;" . q{

@@ -632,7 +632,7 @@ track_activities = off
 foreach my $worker (0 .. $nworkers - 1)
 {
 	$node->safe_psql('postgres', "CREATE DATABASE w$worker");
-	install_oracle($node, "w$worker", 'bloomidx');
+	install_oracle($node, "w$worker");
 	create_values($node, "w$worker");
 }
 
