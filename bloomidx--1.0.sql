@@ -91,6 +91,22 @@ CREATE FUNCTION bloomidx_hash(cid, bigint) RETURNS bigint
 AS 'MODULE_PATHNAME', 'bloomidx_hash_int4'
 LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
 
+CREATE FUNCTION bloomidx_hash(anyarray, bigint) RETURNS bigint
+AS 'MODULE_PATHNAME', 'bloomidx_hash_array'
+LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+
+CREATE FUNCTION bloomidx_hash(anyrange, bigint) RETURNS bigint
+AS 'MODULE_PATHNAME', 'bloomidx_hash_range'
+LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+
+CREATE FUNCTION bloomidx_hash(anymultirange, bigint) RETURNS bigint
+AS 'MODULE_PATHNAME', 'bloomidx_hash_multirange'
+LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+
+CREATE FUNCTION bloomidx_hash(record, bigint) RETURNS bigint
+AS 'MODULE_PATHNAME', 'bloomidx_hash_record'
+LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+
 -- Operator classes
 
 CREATE OPERATOR CLASS bool_ops DEFAULT FOR TYPE bool USING bloomidx AS
@@ -248,7 +264,7 @@ CREATE OPERATOR CLASS jsonb_ops DEFAULT FOR TYPE jsonb USING bloomidx AS
 
 CREATE OPERATOR CLASS array_ops DEFAULT FOR TYPE anyarray USING bloomidx AS
 	OPERATOR 1 = (anyarray, anyarray),
-	FUNCTION 1 hash_array_extended(anyarray, bigint);
+	FUNCTION 1 bloomidx_hash(anyarray, bigint);
 
 CREATE OPERATOR CLASS enum_ops DEFAULT FOR TYPE anyenum USING bloomidx AS
 	OPERATOR 1 = (anyenum, anyenum),
@@ -256,15 +272,15 @@ CREATE OPERATOR CLASS enum_ops DEFAULT FOR TYPE anyenum USING bloomidx AS
 
 CREATE OPERATOR CLASS range_ops DEFAULT FOR TYPE anyrange USING bloomidx AS
 	OPERATOR 1 = (anyrange, anyrange),
-	FUNCTION 1 hash_range_extended(anyrange, bigint);
+	FUNCTION 1 bloomidx_hash(anyrange, bigint);
 
 CREATE OPERATOR CLASS multirange_ops DEFAULT FOR TYPE anymultirange USING bloomidx AS
 	OPERATOR 1 = (anymultirange, anymultirange),
-	FUNCTION 1 hash_multirange_extended(anymultirange, bigint);
+	FUNCTION 1 bloomidx_hash(anymultirange, bigint);
 
 CREATE OPERATOR CLASS record_ops DEFAULT FOR TYPE record USING bloomidx AS
 	OPERATOR 1 = (record, record),
-	FUNCTION 1 hash_record_extended(record, bigint);
+	FUNCTION 1 bloomidx_hash(record, bigint);
 
 -- Maintenance
 

@@ -191,6 +191,15 @@ FROM unnest('{key 1,KEY 300,Key 750,key 800}'::text[]) key,
 	 ask(format('SELECT * FROM folded WHERE t = %L', key)) t, ask(format('SELECT * FROM folded WHERE b = %L', key)) b;
 SELECT equal, plan FROM ask('SELECT * FROM folded WHERE t = ANY (''{key 1,KEY 1,key 300}'')');
 
+-- also in what is made of them
+CREATE TYPE folded_pair AS (a int, b char(10) COLLATE nocase);
+CREATE TABLE folded_parts (a char(10)[] COLLATE nocase, r folded_pair, pad text);
+INSERT INTO folded_parts SELECT ARRAY['Key ' || i], (i, 'Key ' || i), repeat('x', 200) FROM generate_series(1, 300) i;
+CREATE INDEX folded_parts_i ON folded_parts USING bloomidx (a, r);
+SELECT q, "rows", equal, plan
+FROM unnest(ARRAY['a = ARRAY[''KEY 7'']::bpchar[]', 'a = ARRAY[''KEY 7   '']::char(9)[]', 'r = (7, ''KEY 7'')::folded_pair']) q,
+	 ask('SELECT * FROM folded_parts WHERE ' || q);
+
 -- Long values, compressed or stored out of line; also those of versions that are deleted or updated.
 CREATE TABLE long (id int, t text, b bytea, e text, m text, note int) WITH (autovacuum_enabled = off);
 ALTER TABLE long ALTER e SET STORAGE EXTERNAL, ALTER m SET STORAGE MAIN;

@@ -147,7 +147,6 @@ typedef struct BxInsert
  */
 typedef struct BxLayout
 {
-	const char *name;
 	uint8		id;				/* BX_LAYOUT_xxx */
 
 	void		(*build_begin) (BxBuild *build);
@@ -252,7 +251,11 @@ extern bool bx_dir_measure(Relation index, int level, uint32 node,
 extern void bx_dir_free_slices(Relation index, const BxNodeDesc *desc);
 extern BlockNumber bx_dir_sweep(Relation index);
 
-/* for bx_dir_update_top: the partition's own descriptor */
+extern void bx_dir_swap_shadow(Relation index, uint32 partition, int child,
+							   const BxNodeDesc *old, const BxShadow *shadow,
+							   const BxNodeDesc *desc);
+
+/* which entry of a top-level page: the partition's own descriptor */
 #define BX_CHILD_SELF		(-1)
 
 /* Rate of the summary's filters: this part of all segments is read in vain. */
@@ -264,6 +267,9 @@ extern BlockNumber bx_dir_sweep(Relation index);
  */
 #define BX_MIN_SEGMENTS_FOR_SUMMARY		32
 
+/* With fewer children than this, a node's own fill says little. */
+#define BX_FEW_CHILDREN		8
+
 /* Registers, as a power of two, for counting distinct keys: 3% error. */
 #define BX_DISTINCT_BITS	10
 
@@ -272,12 +278,15 @@ typedef struct BxNodeWriter BxNodeWriter;
 extern BxNodeWriter *bx_node_create(Relation index, BxMetaPageData *meta,
 									int level, double rate, Size memory);
 extern void bx_node_free(BxNodeWriter *writer);
-extern void bx_node_start(BxNodeWriter *writer, uint32 node,
-						  const BxNodeDesc *desc);
+extern void bx_node_start(BxNodeWriter *writer, uint32 node);
 extern void bx_node_add(BxNodeWriter *writer, int child, const uint64 *keys,
 						Size n, bool doubt, double distinct, double done);
 extern void bx_node_close_child(BxNodeWriter *writer, double distinct);
 extern void bx_node_finish(BxNodeWriter *writer, BxNodeDesc *desc);
+extern void bx_node_set_doubt(char *rows, uint32 n, const BxMask *doubt);
+extern void bx_node_write_slice(Relation index, int level, uint32 node,
+								const BxNodeDesc *desc, uint32 slice,
+								const char *rows, bool wal);
 
 /* rebuild.c */
 extern void bx_rebuild_index(BxVacuum *vacuum);

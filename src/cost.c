@@ -156,11 +156,11 @@ qual_ranges_hit(PlannerInfo *root, IndexOptInfo *index, IndexFacts *facts,
  * many of the ranges hold what it looks for.
  */
 static double
-match_fraction(IndexFacts *facts, double ranges_hit, double elements)
+match_fraction(IndexFacts *facts, double hit_ranges, double elements)
 {
-	double		hit = ranges_hit / facts->ranges;
+	double		hit = hit_ranges / facts->ranges;
 	double		segments = Max(facts->ranges / BX_FANOUT, 1);
-	double		passes = Min(1.0, ranges_hit / segments +
+	double		passes = Min(1.0, hit_ranges / segments +
 							 elements * facts->summary_rate);
 	double		in_vain = Min(1.0, elements * facts->segment_rate);
 

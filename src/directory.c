@@ -20,6 +20,7 @@
 
 #include "access/generic_xlog.h"
 #include "access/htup_details.h"
+#include "miscadmin.h"
 #include "storage/lmgr.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
@@ -34,8 +35,12 @@
 #define AUTO_KEYS_PER_RANGE		64
 #define AUTO_MAX_LG_BASE		4
 
-/* With fewer children than this, a node's own fill says little. */
-#define FEW_CHILDREN			8
+/*
+ * A segment that has no predecessor is sized from a single row.  It gets no
+ * more slices than about this, even if the row promises more: should that come
+ * true, its successors know better, and VACUUM rebuilds it.
+ */
+#define MAX_FIRST_SLICES		16
 
 /* Slices that are looked at to measure a node that is nearly empty. */
 #define MEASURED_SLICES			4
@@ -53,6 +58,37 @@ read_map(Relation index, BlockNumber blkno, uint32 number, int lockmode)
 	return buffer;
 }
 
+/* Copies the blocks of n top-level pages, from partition "first" on. */
+static void
+read_tops(Relation index, const BxMetaPageData *meta, uint32 first, uint32 n,
+		  BlockNumber *tops)
+{
+	uint32		number = first / BX_PARTITIONS_PER_MAP;
+	BlockNumber blkno = meta->map[number];
+	BlockNumber index_blocks = RelationGetNumberOfBlocks(index);
+	Buffer		buffer;
+	BxRegionData *regions;
+
+	if (blkno == 0)
+		return;
+	if (blkno >= index_blocks)
+		bx_page_corrupted(index, BX_METAPAGE_BLKNO,
+						  "a map page behind the end");
+	buffer = read_map(index, blkno, number, BUFFER_LOCK_SHARE);
+	regions = BxPageGetRegions(BufferGetPage(buffer));
+	for (uint32 i = 0; i < n; i++)
+		tops[i] = regions[i / BX_FANOUT].top[i % BX_FANOUT];
+	UnlockReleaseBuffer(buffer);
+
+	/* some may have been added since the size was taken */
+	index_blocks = RelationGetNumberOfBlocks(index);
+	for (uint32 i = 0; i < n; i++)
+	{
+		if (tops[i] >= index_blocks)
+			bx_page_corrupted(index, blkno, "a top-level page behind the end");
+	}
+}
+
 /*
  * Fills the cache with the blocks of the first npartitions top-level pages.
  * Leaves it alone if the index has no key yet.
@@ -62,48 +98,26 @@ load_cache(Relation index, uint32 npartitions)
 {
 	BxMetaPageData meta;
 	BxIndexCache *cache;
-	BlockNumber index_blocks = RelationGetNumberOfBlocks(index);
+	Size		size = offsetof(BxIndexCache, top) +
+	sizeof(BlockNumber) * npartitions;
 
 	bx_meta_read(index, &meta);
 	if (meta.lg_base == BX_LG_BASE_UNSET)
 		return;
 
-	cache = MemoryContextAllocZero(index->rd_indexcxt,
-								   offsetof(BxIndexCache, top) +
-								   sizeof(BlockNumber) * npartitions);
+	/* the relation's own memory is for what is complete */
+	cache = palloc0(size);
 	cache->layout = meta.layout;
 	cache->lg_base = meta.lg_base;
 	cache->npartitions = npartitions;
 	for (uint32 p = 0; p < npartitions; p += BX_PARTITIONS_PER_MAP)
-	{
-		uint32		number = p / BX_PARTITIONS_PER_MAP;
-		uint32		n = Min(npartitions - p, BX_PARTITIONS_PER_MAP);
-		Buffer		buffer;
-		BxRegionData *regions;
-
-		if (meta.map[number] == 0)
-			continue;
-		if (meta.map[number] >= index_blocks)
-			bx_page_corrupted(index, BX_METAPAGE_BLKNO,
-							  "a map page behind the end");
-		buffer = read_map(index, meta.map[number], number, BUFFER_LOCK_SHARE);
-		regions = BxPageGetRegions(BufferGetPage(buffer));
-		for (uint32 i = 0; i < n; i++)
-		{
-			BlockNumber top = regions[i / BX_FANOUT].top[i % BX_FANOUT];
-
-			/* it may have been added since the size was taken */
-			if (top >= index_blocks &&
-				top >= (index_blocks = RelationGetNumberOfBlocks(index)))
-				bx_page_corrupted(index, meta.map[number],
-								  "a top-level page behind the end");
-			cache->top[p + i] = top;
-		}
-		UnlockReleaseBuffer(buffer);
-	}
+		read_tops(index, &meta, p, Min(npartitions - p, BX_PARTITIONS_PER_MAP),
+				  cache->top + p);
 
 	bx_dir_forget(index);
-	index->rd_amcache = cache;
+	index->rd_amcache = MemoryContextAlloc(index->rd_indexcxt, size);
+	memcpy(index->rd_amcache, cache, size);
+	pfree(cache);
 }
 
 /* Ranges of a heap of so many blocks. */
@@ -274,6 +288,7 @@ bx_dir_alloc_slices(Relation index, BxMetaPageData *meta, int level,
 	opaque->generation = desc->generation;
 	for (uint32 i = 0; i < desc->nslices; i++)
 	{
+		CHECK_FOR_INTERRUPTS();
 		opaque->slice = i;
 		bx_page_write_new(index, desc->start + i, image.data, wal);
 	}
@@ -456,7 +471,7 @@ keys_of_predecessor(Relation index, int level, uint32 node,
 	if ((desc->flags & BX_DESC_DOUBT) ||
 		!bx_dir_measure(index, level, node, desc, NULL, &measure))
 		return desc->keys;
-	if (measure.nchildren < FEW_CHILDREN)
+	if (measure.nchildren < BX_FEW_CHILDREN)
 		return Max(measure.keys, desc->keys);
 	return measure.keys;
 }
@@ -552,11 +567,36 @@ bx_dir_update_top(Relation index, uint32 partition, int child,
 }
 
 /*
+ * Makes the shadow, whose slices desc describes, the node's own.  Both must be
+ * what the caller knows: nobody else may have rebuilt the node meanwhile.
+ */
+void
+bx_dir_swap_shadow(Relation index, uint32 partition, int child,
+				   const BxNodeDesc *old, const BxShadow *shadow,
+				   const BxNodeDesc *desc)
+{
+	BxTopPageData top;
+	BxShadow	none = {0};
+
+	/* whoever changes these has the table's lock, and so do we */
+	if (!bx_dir_read_top(index, partition, &top) ||
+		memcmp(&top.shadow, shadow, sizeof(*shadow)) != 0 ||
+		memcmp(child == BX_CHILD_SELF ? &top.self : &top.child[child], old,
+			   sizeof(*old)) != 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_IN_USE),
+				 errmsg("filters of index \"%s\" have been rebuilt by somebody else",
+						RelationGetRelationName(index))));
+	bx_dir_update_top(index, partition, child, desc, &none);
+}
+
+/*
  * Keys per range that a new segment should be planned for: what its
  * predecessor turned out to hold, else what rows of this size come to.
  */
 static double
-predict_keys(Relation index, uint32 segment, double keys_per_range)
+predict_keys(Relation index, uint32 segment, double keys_per_range,
+			 double rate)
 {
 	BxTopPageData top;
 	double		keys = 0;
@@ -564,7 +604,9 @@ predict_keys(Relation index, uint32 segment, double keys_per_range)
 	if (segment > 0 && bx_dir_read_top(index, (segment - 1) / BX_FANOUT, &top))
 		keys = keys_of_predecessor(index, BX_LEVEL_SEGMENT, segment - 1,
 								   &top.child[(segment - 1) % BX_FANOUT]);
-	return keys > 0 ? keys : keys_per_range;
+	return keys > 0 ? keys :
+		Min(keys_per_range, bx_filter_capacity(rate, BX_SLICE_ROWS) *
+			MAX_FIRST_SLICES);
 }
 
 /*
@@ -623,7 +665,8 @@ bx_dir_make_segment(Relation index, Relation heap, ItemPointer tid)
 	segment = (ItemPointerGetBlockNumber(tid) >> meta.lg_base) / BX_FANOUT;
 	partition = segment / BX_FANOUT;
 	keys_per_range = predict_keys(index, segment,
-								  keys_per_page * (1 << meta.lg_base));
+								  keys_per_page * (1 << meta.lg_base),
+								  meta.false_positive_rate);
 	if (!bx_dir_read_top(index, partition, &top))
 	{
 		make_partition(index, &meta, partition, keys_per_range);

@@ -103,6 +103,13 @@ choose_probes(double keys, uint32_t nslices, int nrows, double target,
 	return best;
 }
 
+/* Keys that a slice of a single large filter holds at a rate, at best. */
+double
+bx_filter_capacity(double rate, int nrows)
+{
+	return nrows * M_LN2 * M_LN2 / -log(rate);
+}
+
 /*
  * The smallest geometry that keeps the rate of filters of "keys" keys near
  * the target.
@@ -118,7 +125,7 @@ bx_filter_plan(double keys, double target, int nrows)
 		keys = FEWEST_KEYS;
 
 	/* no filter does better than one large one with the best probes */
-	fewest = floor(keys * -log(target * RATE_SLACK) / (M_LN2 * M_LN2) / nrows);
+	fewest = floor(keys / bx_filter_capacity(target * RATE_SLACK, nrows));
 
 	/* a guard only: 2^24 slices are 128 GB */
 	if (fewest > (1 << 24))

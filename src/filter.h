@@ -193,6 +193,7 @@ typedef struct BxPlan
 
 extern double bx_filter_rate(double keys, uint32_t nslices, int nrows,
 							 int nprobes);
+extern double bx_filter_capacity(double rate, int nrows);
 extern BxPlan bx_filter_plan(double keys, double target, int nrows);
 
 extern void bx_filter_count(const char *rows, int nrows, int *bits_set);

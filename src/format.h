@@ -80,6 +80,7 @@ typedef struct BxPageOpaqueData
 /* A slice page is a matrix: each row has a bit for every child of the node. */
 #define BX_ROW_BYTES		(BX_FANOUT / 8)
 #define BX_SLICE_ROWS		((int) (BX_CONTENT_SIZE / BX_ROW_BYTES))
+#define BX_SLICE_SIZE		((Size) BX_SLICE_ROWS * BX_ROW_BYTES)
 
 /*
  * pd_lower of a slice page: at the rows' start while no bit is set, so that

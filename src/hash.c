@@ -21,11 +21,19 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include "access/htup_details.h"
 #include "catalog/pg_collation.h"
+#include "catalog/pg_type.h"
 #include "fmgr.h"
+#include "miscadmin.h"
+#include "utils/array.h"
 #include "utils/builtins.h"
+#include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
+#include "utils/multirangetypes.h"
+#include "utils/rangetypes.h"
 #include "utils/rel.h"
+#include "utils/typcache.h"
 #include "utils/uuid.h"
 
 #include "bloomidx.h"
@@ -45,6 +53,10 @@ PG_FUNCTION_INFO_V1(bloomidx_hash_bytea);
 PG_FUNCTION_INFO_V1(bloomidx_hash_text);
 PG_FUNCTION_INFO_V1(bloomidx_hash_bpchar);
 PG_FUNCTION_INFO_V1(bloomidx_hash_name);
+PG_FUNCTION_INFO_V1(bloomidx_hash_array);
+PG_FUNCTION_INFO_V1(bloomidx_hash_range);
+PG_FUNCTION_INFO_V1(bloomidx_hash_multirange);
+PG_FUNCTION_INFO_V1(bloomidx_hash_record);
 
 /* What a key says of a column. */
 typedef enum KeyKind
@@ -209,6 +221,120 @@ bloomidx_hash_name(PG_FUNCTION_ARGS)
 	char	   *name = NameStr(*PG_GETARG_NAME(0));
 
 	PG_RETURN_INT64(hash_string(fcinfo, name, strlen(name)));
+}
+
+/*
+ * Types that are made of others are hashed by PostgreSQL's own functions,
+ * which hash what is in them by its own.  But that of char(n) is wrong under a
+ * nondeterministic collation (see bloomidx_hash_bpchar).  All values of a type
+ * that contains such a thing get the same hash: the index is of no use for
+ * them, and never wrong.
+ */
+static bool contains_bad_bpchar(Oid type, int32 typmod, Oid collation);
+
+static bool
+row_contains_bad_bpchar(Oid type, int32 typmod)
+{
+	TupleDesc	desc = lookup_rowtype_tupdesc(type, typmod);
+	bool		result = false;
+
+	for (int i = 0; i < desc->natts && !result; i++)
+	{
+		Form_pg_attribute att = TupleDescAttr(desc, i);
+
+		result = !att->attisdropped &&
+			contains_bad_bpchar(att->atttypid, att->atttypmod,
+								att->attcollation);
+	}
+	ReleaseTupleDesc(desc);
+	return result;
+}
+
+static bool
+contains_bad_bpchar(Oid type, int32 typmod, Oid collation)
+{
+	check_stack_depth();
+	type = getBaseType(type);
+	if (type == BPCHAROID)
+		return OidIsValid(collation) &&
+			!get_collation_isdeterministic(collation);
+	if (OidIsValid(get_element_type(type)))
+		return contains_bad_bpchar(get_element_type(type), -1, collation);
+	if (type_is_multirange(type))
+		type = get_multirange_range(type);
+	if (type_is_range(type))
+		return contains_bad_bpchar(get_range_subtype(type), -1,
+								   get_range_collation(type));
+	if (type == RECORDOID || get_typtype(type) == TYPTYPE_COMPOSITE)
+		return type == RECORDOID && typmod < 0 ? true :
+			row_contains_bad_bpchar(type, typmod);
+	return false;
+}
+
+/* What hash_container has found out about the last value's type. */
+typedef struct ContainerCache
+{
+	Oid			type;
+	int32		typmod;
+	bool		is_bad;
+	FmgrInfo	core;			/* PostgreSQL's own function */
+} ContainerCache;
+
+static Datum
+hash_container(FunctionCallInfo fcinfo, Oid core, Oid type, int32 typmod)
+{
+	ContainerCache *cache = fcinfo->flinfo->fn_extra;
+
+	if (cache == NULL)
+	{
+		cache = MemoryContextAllocZero(fcinfo->flinfo->fn_mcxt,
+									   sizeof(ContainerCache));
+		fmgr_info_cxt(core, &cache->core, fcinfo->flinfo->fn_mcxt);
+		fcinfo->flinfo->fn_extra = cache;
+	}
+	if (cache->type != type || cache->typmod != typmod)
+	{
+		cache->is_bad = contains_bad_bpchar(type, typmod, PG_GET_COLLATION());
+		cache->type = type;
+		cache->typmod = typmod;
+	}
+	if (cache->is_bad)
+		PG_RETURN_INT64(0);
+	return FunctionCall2Coll(&cache->core, PG_GET_COLLATION(),
+							 PG_GETARG_DATUM(0), PG_GETARG_DATUM(1));
+}
+
+Datum
+bloomidx_hash_array(PG_FUNCTION_ARGS)
+{
+	AnyArrayType *array = PG_GETARG_ANY_ARRAY_P(0);
+
+	return hash_container(fcinfo, F_HASH_ARRAY_EXTENDED,
+						  AARR_ELEMTYPE(array), -1);
+}
+
+Datum
+bloomidx_hash_range(PG_FUNCTION_ARGS)
+{
+	return hash_container(fcinfo, F_HASH_RANGE_EXTENDED,
+						  RangeTypeGetOid(PG_GETARG_RANGE_P(0)), -1);
+}
+
+Datum
+bloomidx_hash_multirange(PG_FUNCTION_ARGS)
+{
+	return hash_container(fcinfo, F_HASH_MULTIRANGE_EXTENDED,
+						  MultirangeTypeGetOid(PG_GETARG_MULTIRANGE_P(0)), -1);
+}
+
+Datum
+bloomidx_hash_record(PG_FUNCTION_ARGS)
+{
+	HeapTupleHeader record = PG_GETARG_HEAPTUPLEHEADER(0);
+
+	return hash_container(fcinfo, F_HASH_RECORD_EXTENDED,
+						  HeapTupleHeaderGetTypeId(record),
+						  HeapTupleHeaderGetTypMod(record));
 }
 
 /* The hash function of an indexed column. */

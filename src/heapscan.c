@@ -104,6 +104,9 @@ bx_heapscan_begin(Relation heap, Relation index, IndexInfo *indexInfo,
 	scan->econtext->ecxt_scantuple = scan->slot;
 	scan->predicate = ExecPrepareQual(indexInfo->ii_Predicate, scan->estate);
 
+	/* a scan that failed may have left its own, which are gone */
+	indexInfo->ii_ExpressionsState = NIL;
+
 	/* one page must always fit, and the markers */
 	scan->limit = Max(memory / sizeof(uint64), 2 * MAX_KEYS_PER_PAGE(scan));
 	scan->allocated = MAX_KEYS_PER_PAGE(scan) + 2 * scan->natts;

@@ -1,13 +1,11 @@
 /*-------------------------------------------------------------------------
  *
  * node.c
- *	  Writes the slices of a node from the keys of its children.
+ *	  Makes the slices of a node from the keys of its children, in a build.
  *
  * The keys are collected in memory until all of them are known; only then is
  * the node's size chosen.  If they do not fit, the size is chosen from what has
- * come so far, and bits are written as often as the memory is full.  A rebuild
- * has chosen the size before, and other backends may set bits in the same
- * slices, so rows are always ORed in.
+ * come so far, and bits are written as often as the memory is full.
  *
  *-------------------------------------------------------------------------
  */
@@ -22,11 +20,6 @@
 
 #include "bloomidx.h"
 
-/* With fewer children than this, plan for no less than the predecessor. */
-#define FEW_CHILDREN		8
-
-#define SLICE_SIZE			((Size) BX_SLICE_ROWS * BX_ROW_BYTES)
-
 /* Keys of one child that lie together in BxNodeWriter.keys. */
 typedef struct Run
 {
@@ -37,7 +30,7 @@ typedef struct Run
 struct BxNodeWriter
 {
 	Relation	index;
-	BxMetaPageData *meta;		/* of a build; NULL in a rebuild */
+	BxMetaPageData *meta;
 	int			level;
 	uint32		node;
 	double		rate;			/* target */
@@ -61,11 +54,7 @@ struct BxNodeWriter
 	BxNodeDesc	desc;			/* state is present once it has slices */
 };
 
-/*
- * Makes a writer for nodes of a level.  With a metapage, it is for a build,
- * which allocates slices and logs all pages at its end; without, for a
- * rebuild, which writes to slices that exist, and logs what it writes.
- */
+/* Makes a writer for the nodes of a level. */
 BxNodeWriter *
 bx_node_create(Relation index, BxMetaPageData *meta, int level, double rate,
 			   Size memory)
@@ -77,7 +66,7 @@ bx_node_create(Relation index, BxMetaPageData *meta, int level, double rate,
 	writer->level = level;
 	writer->rate = rate;
 	writer->limit = memory / 4 * 3 / sizeof(uint64);
-	writer->window_size = Max(memory / 4 / SLICE_SIZE, 1);
+	writer->window_size = Max(memory / 4 / BX_SLICE_SIZE, 1);
 	writer->allocated = Min(writer->limit, 8192);
 	writer->keys = palloc(sizeof(uint64) * writer->allocated);
 	return writer;
@@ -90,12 +79,9 @@ bx_node_free(BxNodeWriter *writer)
 	pfree(writer);
 }
 
-/*
- * Starts the next node.  desc describes the slices it has already, or is NULL
- * if they are to be made.
- */
+/* Starts the next node. */
 void
-bx_node_start(BxNodeWriter *writer, uint32 node, const BxNodeDesc *desc)
+bx_node_start(BxNodeWriter *writer, uint32 node)
 {
 	writer->node = node;
 	writer->nkeys = 0;
@@ -106,10 +92,7 @@ bx_node_start(BxNodeWriter *writer, uint32 node, const BxNodeDesc *desc)
 	writer->open_keys = writer->open_done = 0;
 	if (writer->desc.state == BX_NODE_PRESENT)
 		writer->previous = writer->desc;
-	if (desc)
-		writer->desc = *desc;
-	else
-		memset(&writer->desc, 0, sizeof(writer->desc));
+	memset(&writer->desc, 0, sizeof(writer->desc));
 }
 
 /* Keys per child that the node should be planned for. */
@@ -122,10 +105,49 @@ planned_keys(BxNodeWriter *writer)
 		keys = sqrt(writer->squares / writer->nchildren);
 	else if (writer->open_done > 0)
 		keys = writer->open_keys / writer->open_done;
-	if (writer->nchildren < FEW_CHILDREN &&
+	if (writer->nchildren < BX_FEW_CHILDREN &&
 		writer->previous.state == BX_NODE_PRESENT)
 		keys = Max(keys, writer->previous.keys);
 	return keys;
+}
+
+/* Makes the filters of some children, in n slices, match everything. */
+void
+bx_node_set_doubt(char *rows, uint32 n, const BxMask *doubt)
+{
+	if (bx_mask_is_empty(doubt))
+		return;
+	for (Size row = 0; row < (Size) n * BX_SLICE_ROWS; row++)
+		bx_mask_or((BxMask *) (rows + row * BX_ROW_BYTES), doubt);
+}
+
+/*
+ * ORs rows into a slice page: other backends may set bits there, too.  wal is
+ * false in a build, which logs all pages at its end.
+ */
+void
+bx_node_write_slice(Relation index, int level, uint32 node,
+					const BxNodeDesc *desc, uint32 slice, const char *rows,
+					bool wal)
+{
+	BlockNumber blkno = desc->start + slice;
+	Buffer		buffer = ReadBuffer(index, blkno);
+	Page		page = BufferGetPage(buffer);
+
+	LockBuffer(buffer, BUFFER_LOCK_EXCLUSIVE);
+	if (!bx_page_is_slice(page, level, node, slice, desc))
+		bx_page_corrupted(index, blkno,
+						  "not the page that the directory says");
+	START_CRIT_SECTION();
+	for (Size offset = 0; offset < BX_SLICE_SIZE; offset += BX_ROW_BYTES)
+		bx_mask_or((BxMask *) (BxPageGetContent(page) + offset),
+				   (const BxMask *) (rows + offset));
+	((PageHeader) page)->pd_lower = BX_SLICE_LOWER_FULL;
+	MarkBufferDirty(buffer);
+	if (wal && RelationNeedsWAL(index))
+		log_newpage_buffer(buffer, true);
+	END_CRIT_SECTION();
+	UnlockReleaseBuffer(buffer);
 }
 
 /* Sets the bits of the collected keys that fall into slices first .. + n. */
@@ -135,7 +157,7 @@ set_window_bits(BxNodeWriter *writer, char *window, uint32 first, uint32 n)
 	const BxNodeDesc *desc = &writer->desc;
 	Size		i = 0;
 
-	memset(window, 0, SLICE_SIZE * n);
+	memset(window, 0, BX_SLICE_SIZE * n);
 	for (int r = 0; r < writer->nruns; r++)
 	{
 		for (; i < writer->runs[r].end; i++)
@@ -145,42 +167,12 @@ set_window_bits(BxNodeWriter *writer, char *window, uint32 first, uint32 n)
 			uint32		slice = bx_filter_slice(lh, desc->nslices);
 
 			if (slice >= first && slice - first < n)
-				bx_filter_add(window + SLICE_SIZE * (slice - first),
+				bx_filter_add(window + BX_SLICE_SIZE * (slice - first),
 							  BX_SLICE_ROWS, desc->nprobes, lh,
 							  writer->runs[r].child);
 		}
 	}
-	if (!bx_mask_is_empty(&writer->doubt))
-	{
-		for (Size row = 0; row < (Size) n * BX_SLICE_ROWS; row++)
-			bx_mask_or((BxMask *) (window + row * BX_ROW_BYTES),
-					   &writer->doubt);
-	}
-}
-
-/* ORs rows into a slice page. */
-static void
-add_rows(BxNodeWriter *writer, uint32 slice, const char *rows)
-{
-	BlockNumber blkno = writer->desc.start + slice;
-	Buffer		buffer = ReadBuffer(writer->index, blkno);
-	Page		page = BufferGetPage(buffer);
-
-	LockBuffer(buffer, BUFFER_LOCK_EXCLUSIVE);
-	if (!bx_page_is_slice(page, writer->level, writer->node, slice,
-						  &writer->desc))
-		bx_page_corrupted(writer->index, blkno,
-						  "not the page that the directory says");
-	START_CRIT_SECTION();
-	for (Size offset = 0; offset < SLICE_SIZE; offset += BX_ROW_BYTES)
-		bx_mask_or((BxMask *) (BxPageGetContent(page) + offset),
-				   (const BxMask *) (rows + offset));
-	((PageHeader) page)->pd_lower = BX_SLICE_LOWER_FULL;
-	MarkBufferDirty(buffer);
-	if (writer->meta == NULL && RelationNeedsWAL(writer->index))
-		log_newpage_buffer(buffer, true);
-	END_CRIT_SECTION();
-	UnlockReleaseBuffer(buffer);
+	bx_node_set_doubt(window, n, &writer->doubt);
 }
 
 /* Writes the bits of all collected keys, and forgets them. */
@@ -195,7 +187,7 @@ flush(BxNodeWriter *writer)
 							writer->node, planned_keys(writer), writer->rate,
 							&writer->desc, false);
 	window_size = Min(writer->window_size, writer->desc.nslices);
-	window = palloc_extended(SLICE_SIZE * window_size, MCXT_ALLOC_HUGE);
+	window = palloc_extended(BX_SLICE_SIZE * window_size, MCXT_ALLOC_HUGE);
 	for (uint32 first = 0; first < writer->desc.nslices; first += window_size)
 	{
 		uint32		n = Min(window_size, writer->desc.nslices - first);
@@ -203,7 +195,9 @@ flush(BxNodeWriter *writer)
 		CHECK_FOR_INTERRUPTS();
 		set_window_bits(writer, window, first, n);
 		for (uint32 i = 0; i < n; i++)
-			add_rows(writer, first + i, window + SLICE_SIZE * i);
+			bx_node_write_slice(writer->index, writer->level, writer->node,
+								&writer->desc, first + i,
+								window + BX_SLICE_SIZE * i, false);
 	}
 	pfree(window);
 	writer->nkeys = 0;

@@ -121,8 +121,10 @@ bx_page_extend(Relation index, uint32 npages)
 	start = bx_extend_by_one(index, MAIN_FORKNUM);
 	for (uint32 i = 1; i < npages; i++)
 	{
-		BlockNumber blkno = bx_extend_by_one(index, MAIN_FORKNUM);
+		BlockNumber blkno;
 
+		CHECK_FOR_INTERRUPTS();
+		blkno = bx_extend_by_one(index, MAIN_FORKNUM);
 		if (blkno != start + i)
 			elog(ERROR, "extending index \"%s\" gave block %u instead of %u",
 				 RelationGetRelationName(index), blkno, start + i);
@@ -282,6 +284,17 @@ check_version(Relation index, const char *what, uint32 found, uint32 known)
 		bx_page_corrupted(index, BX_METAPAGE_BLKNO, "impossible version");
 }
 
+/* Whether there is anything that an index without keys cannot have. */
+static bool
+has_pages(const BxMetaPageData *meta)
+{
+	bool		result = meta->stats.partitions > 0 || meta->nfree > 0;
+
+	for (uint32 i = 0; i < BX_MAX_MAPS; i++)
+		result = result || meta->map[i] != 0;
+	return result;
+}
+
 static void
 check_meta(Relation index, const BxMetaPageData *meta)
 {
@@ -292,7 +305,8 @@ check_meta(Relation index, const BxMetaPageData *meta)
 	if ((meta->lg_base > BX_MAX_LG_BASE && meta->lg_base != BX_LG_BASE_UNSET) ||
 		!(meta->false_positive_rate >= BX_MIN_RATE &&
 		  meta->false_positive_rate <= BX_MAX_RATE) ||
-		meta->nfree > BX_MAX_FREE_EXTENTS)
+		meta->nfree > BX_MAX_FREE_EXTENTS ||
+		(meta->lg_base == BX_LG_BASE_UNSET && has_pages(meta)))
 		bx_page_corrupted(index, BX_METAPAGE_BLKNO, "impossible metapage");
 }
 

@@ -93,7 +93,7 @@ start_segment(PartitionedBuild *pb, uint32 segment)
 {
 	pb->segment = segment;
 	pb->range_keys = pb->segment_keys = 0;
-	bx_node_start(pb->segments, segment, NULL);
+	bx_node_start(pb->segments, segment);
 	initHyperLogLog(&pb->distinct, BX_DISTINCT_BITS);
 }
 
@@ -105,7 +105,7 @@ start_partition(BxBuild *build, uint32 partition)
 
 	pb->partition = partition;
 	pb->summarize = partition > 0 || segments >= BX_MIN_SEGMENTS_FOR_SUMMARY;
-	bx_node_start(pb->summaries, partition, NULL);
+	bx_node_start(pb->summaries, partition);
 	memset(&pb->top, 0, sizeof(pb->top));
 }
 
@@ -496,6 +496,13 @@ typedef struct NodeRef
 #define ST_DEFINE
 #include "lib/sort_template.h"
 
+/* An array can have more elements than an ordinary allocation holds. */
+static void *
+alloc_array(Size n, Size size)
+{
+	return palloc_extended(n * size, MCXT_ALLOC_HUGE);
+}
+
 static void
 init_search_state(SearchState *state, BxSearch *search)
 {
@@ -511,7 +518,7 @@ init_search_state(SearchState *state, BxSearch *search)
 	state->prefetch = state->prefetch > 1 ? Min(state->prefetch, 32) : 0;
 	for (int level = BX_LEVEL_SEGMENT; level <= BX_LEVEL_PARTITION; level++)
 	{
-		Probe	   *probes = palloc(sizeof(Probe) * query->nelements);
+		Probe	   *probes = alloc_array(query->nelements, sizeof(Probe));
 
 		for (int i = 0; i < query->nelements; i++)
 		{
@@ -520,9 +527,9 @@ init_search_state(SearchState *state, BxSearch *search)
 		}
 		sort_probes(probes, query->nelements);
 		state->probes[level] = probes;
-		state->masks[level] = palloc(sizeof(BxMask) * query->nelements);
+		state->masks[level] = alloc_array(query->nelements, sizeof(BxMask));
 	}
-	state->candidates = palloc(sizeof(Probe) * query->nelements);
+	state->candidates = alloc_array(query->nelements, sizeof(Probe));
 	state->key_masks = palloc(sizeof(BxMask) * query->nkeys);
 }
 
@@ -625,7 +632,8 @@ try_probe_node(SearchState *state, NodeRef *ref, const Probe *probes, int n)
 		CHECK_FOR_INTERRUPTS();
 
 		/* keep some distinct slices on their way, if there are several */
-		for (; n > 1 && ahead < n && distance < state->prefetch; ahead++)
+		for (; state->prefetch > 0 && n > 1 && ahead < n &&
+			 distance < state->prefetch; ahead++)
 		{
 			BlockNumber blkno = slice_block(&ref->desc, &probes[ahead]);
 
@@ -786,8 +794,11 @@ partitioned_search(BxSearch *search)
 	bx_dir_tops(search->index, 0, npartitions, tops);
 	init_search_state(&state, search);
 
-	/* a ring of the partitions that are open; "lead" are ahead of the search */
-	lead = state.prefetch / 2;
+	/*
+	 * A ring of the partitions that are open, of which "lead" are ahead of
+	 * the search.  Each has a page pinned, and there may be few buffers.
+	 */
+	lead = Min(state.prefetch / 2, 4);
 	opened = palloc(sizeof(NodeRef) * (lead + 1));
 	for (uint64 i = 0; i < (uint64) npartitions + 2 * lead; i++)
 	{
@@ -939,7 +950,6 @@ partitioned_search_pages(const BxStats *stats, double ranges, double elements,
 }
 
 const BxLayout bx_layout_partitioned = {
-	.name = "partitioned",
 	.id = BX_LAYOUT_PARTITIONED,
 	.build_begin = partitioned_build_begin,
 	.build_add = partitioned_build_add,

@@ -48,6 +48,9 @@
  */
 #define KEYS_TOLERANCE		1.1
 
+/* How often the heap may be read for one node. */
+#define MAX_PASSES			16
+
 /* The size of a summary is told from so many of its segments. */
 #define SEGMENTS_TO_COUNT	4
 
@@ -56,6 +59,7 @@ typedef struct Rebuild
 {
 	BxVacuum   *vacuum;
 	BxMetaPageData meta;		/* a copy, for what is frozen */
+	bool		drop_only;		/* only drop what is left of others */
 	int			level;
 	uint32		node;
 	uint32		partition;
@@ -68,8 +72,12 @@ typedef struct Rebuild
 	int			counted;
 	hyperLogLogState distinct;
 
-	/* writing */
-	BxNodeWriter *writer;
+	/* writing: the rows of some of the new slices */
+	BxNodeDesc	desc;
+	char	   *window;
+	uint32		first_slice;
+	uint32		nslices;
+	BxMask		doubt;
 } Rebuild;
 
 /* Ranges that a node of a level covers. */
@@ -183,7 +191,7 @@ count_keys(Rebuild *rebuild)
 		sqrt(rebuild->squares / rebuild->counted) : 1;
 }
 
-/* Adds the keys of a range to the shadow. */
+/* Sets the bits of a range's keys, as far as they fall into the window. */
 static void
 write_range(void *arg, uint32 range, double done, const uint64 *keys,
 			Size nkeys, bool doubt)
@@ -192,7 +200,44 @@ write_range(void *arg, uint32 range, double done, const uint64 *keys,
 	int			child = rebuild->level == BX_LEVEL_SEGMENT ?
 	range % BX_FANOUT : range / BX_FANOUT % BX_FANOUT;
 
-	bx_node_add(rebuild->writer, child, keys, nkeys, doubt, nkeys, done);
+	for (Size i = 0; i < nkeys; i++)
+	{
+		uint64		lh = bx_filter_level_hash(keys[i], rebuild->level);
+		uint32		slice = bx_filter_slice(lh, rebuild->desc.nslices);
+
+		if (slice >= rebuild->first_slice &&
+			slice - rebuild->first_slice < rebuild->nslices)
+			bx_filter_add(rebuild->window +
+						  BX_SLICE_SIZE * (slice - rebuild->first_slice),
+						  BX_SLICE_ROWS, rebuild->desc.nprobes, lh, child);
+	}
+	if (doubt)
+		bx_mask_set(&rebuild->doubt, child);
+}
+
+/* Slices that are worked on at once. */
+static uint32
+window_slices(const BxVacuum *vacuum)
+{
+	return Max(vacuum->memory / 8 * 7 / BX_SLICE_SIZE, 1);
+}
+
+/* Whether there is enough memory for a node of so many keys per child. */
+static bool
+is_affordable(const Rebuild *rebuild, double keys)
+{
+	const BxVacuum *vacuum = rebuild->vacuum;
+	BxPlan		plan = bx_filter_plan(keys, target_rate(rebuild),
+									  BX_SLICE_ROWS);
+
+	if (plan.nslices / window_slices(vacuum) < MAX_PASSES)
+		return true;
+	ereport(LOG,
+			(errmsg("filters of index \"%s\" were not rebuilt, because that would read the table more than %d times",
+					RelationGetRelationName(vacuum->index), MAX_PASSES),
+			 errhint("Consider increasing the configuration parameter \"%s\".",
+					 "maintenance_work_mem")));
+	return false;
 }
 
 /* Makes the new slices and publishes them as shadow. */
@@ -214,20 +259,55 @@ publish_shadow(Rebuild *rebuild, double keys, BxShadow *shadow)
 	UnlockPage(index, BX_METAPAGE_BLKNO, ExclusiveLock);
 }
 
-/* Fills the shadow from the heap; *desc is what it has become. */
+/*
+ * Fills the shadow from the heap, as many slices at a time as fit in memory,
+ * so that each is written and logged once.  The heap is read anew for each
+ * time.
+ */
 static void
-fill_shadow(Rebuild *rebuild, const BxShadow *shadow, BxNodeDesc *desc)
+fill_shadow(Rebuild *rebuild)
 {
 	BxVacuum   *vacuum = rebuild->vacuum;
 	uint64		ranges = ranges_of_level(rebuild->level);
+	uint32		window_size = window_slices(vacuum);
 
-	rebuild->writer = bx_node_create(vacuum->index, NULL, rebuild->level,
-									 target_rate(rebuild),
-									 vacuum->memory / 8 * 7);
-	bx_node_start(rebuild->writer, rebuild->node, &shadow->desc);
-	scan_ranges(rebuild, rebuild->node * ranges, ranges, write_range);
-	bx_node_finish(rebuild->writer, desc);
-	bx_node_free(rebuild->writer);
+	window_size = Min(window_size, rebuild->desc.nslices);
+	rebuild->window = palloc_extended(BX_SLICE_SIZE * window_size,
+									  MCXT_ALLOC_HUGE);
+	bx_mask_fill(&rebuild->doubt, false);
+	for (uint32 first = 0; first < rebuild->desc.nslices; first += window_size)
+	{
+		rebuild->first_slice = first;
+		rebuild->nslices = Min(window_size, rebuild->desc.nslices - first);
+		memset(rebuild->window, 0, BX_SLICE_SIZE * rebuild->nslices);
+		scan_ranges(rebuild, rebuild->node * ranges, ranges, write_range);
+		for (uint32 i = 0; i < rebuild->nslices; i++)
+		{
+			char	   *rows = rebuild->window + BX_SLICE_SIZE * i;
+
+			bx_node_set_doubt(rows, 1, &rebuild->doubt);
+			bx_node_write_slice(vacuum->index, rebuild->level, rebuild->node,
+								&rebuild->desc, first + i, rows, true);
+		}
+	}
+	if (!bx_mask_is_empty(&rebuild->doubt))
+		rebuild->desc.flags |= BX_DESC_DOUBT;
+	pfree(rebuild->window);
+}
+
+/*
+ * Remembers in the descriptor how full the filters look now, which is what
+ * the next VACUUM will compare with.  Counted keys would not do: a sample of
+ * filters of very different fill may look fuller than they were planned.
+ */
+static void
+set_baseline(Rebuild *rebuild)
+{
+	BxMeasure	measure;
+
+	if (bx_dir_measure(rebuild->vacuum->index, rebuild->level, rebuild->node,
+					   &rebuild->desc, NULL, &measure))
+		rebuild->desc.keys = Min(ceil(measure.keys), (double) PG_UINT32_MAX);
 }
 
 /* Rebuilds a node: the four steps. */
@@ -235,15 +315,19 @@ static void
 rebuild_node(Rebuild *rebuild)
 {
 	Relation	index = rebuild->vacuum->index;
+	double		keys = count_keys(rebuild);
 	BxShadow	shadow;
-	BxShadow	none = {0};
-	BxNodeDesc	desc;
 
-	publish_shadow(rebuild, count_keys(rebuild), &shadow);
+	if (!is_affordable(rebuild, keys))
+		return;
+	publish_shadow(rebuild, keys, &shadow);
 	BX_PAUSE(BX_PAUSE_PUBLISHED);
-	fill_shadow(rebuild, &shadow, &desc);
+	rebuild->desc = shadow.desc;
+	fill_shadow(rebuild);
+	set_baseline(rebuild);
 	BX_PAUSE(BX_PAUSE_FILLED);
-	bx_dir_update_top(index, rebuild->partition, rebuild->child, &desc, &none);
+	bx_dir_swap_shadow(index, rebuild->partition, rebuild->child,
+					   &rebuild->old, &shadow, &rebuild->desc);
 	bx_dir_free_slices(index, &rebuild->old);
 	rebuild->vacuum->freed_pages += rebuild->old.nslices;
 	if (rebuild->level == BX_LEVEL_SEGMENT)
@@ -314,14 +398,15 @@ rebuild_safely(Rebuild *rebuild)
 	{
 		ErrorData  *error;
 
+		/* whatever it was, the subtransaction is ours to end */
 		MemoryContextSwitchTo(oldcxt);
 		error = CopyErrorData();
-		if (!is_about_a_row(error->sqlerrcode))
-			PG_RE_THROW();
 		FlushErrorState();
 		RollbackAndReleaseCurrentSubTransaction();
 		MemoryContextSwitchTo(oldcxt);
 		CurrentResourceOwner = oldowner;
+		if (!is_about_a_row(error->sqlerrcode))
+			ReThrowError(error);
 		ereport(WARNING,
 				(errcode(error->sqlerrcode),
 				 errmsg("could not rebuild filters of index \"%s\": %s",
@@ -352,13 +437,18 @@ has_wrong_size(Rebuild *rebuild, bool growing)
 	if (measure.rate > target_rate(rebuild) * RATE_TOLERANCE &&
 		measure.keys > desc->keys * KEYS_TOLERANCE)
 		return true;
+	if (growing || measure.keys > desc->keys / 2)
+		return false;
 	plan = bx_filter_plan(measure.keys, target_rate(rebuild), BX_SLICE_ROWS);
-	return !growing && plan.nslices <= desc->nslices / 2;
+	return plan.nslices <= desc->nslices / 2;
 }
 
 static bool
 needs_rebuild(Rebuild *rebuild, bool growing, int nsegments)
 {
+	/* what failed for one node would fail for the next, too */
+	if (rebuild->vacuum->failures > 0 || rebuild->drop_only)
+		return false;
 	switch (rebuild->old.state)
 	{
 		case BX_NODE_EMPTY:
@@ -419,19 +509,24 @@ bx_rebuild_index(BxVacuum *vacuum)
 	uint64		npartitions;
 	uint32		last_segment;
 
-	/*
-	 * An index expression could fail, and a parallel VACUUM's leader has no
-	 * means to catch that (see rebuild_safely).  Autovacuum, or the next
-	 * VACUUM without workers, will do it.
-	 */
-	if (IsInParallelMode() && (vacuum->indexInfo->ii_Expressions != NIL ||
-							   vacuum->indexInfo->ii_Predicate != NIL))
-		return;
-
 	rebuild.vacuum = vacuum;
 	bx_meta_read(vacuum->index, &rebuild.meta);
 	if (rebuild.meta.lg_base == BX_LG_BASE_UNSET)
 		return;
+
+	/*
+	 * An index expression could fail, and the leader of a parallel VACUUM has
+	 * no means to catch that (see rebuild_safely).  A VACUUM without workers
+	 * will do it.
+	 */
+	rebuild.drop_only = IsInParallelMode() &&
+		(vacuum->indexInfo->ii_Expressions != NIL ||
+		 vacuum->indexInfo->ii_Predicate != NIL);
+	if (rebuild.drop_only)
+		ereport(DEBUG1,
+				(errmsg_internal("filters of index \"%s\" are not rebuilt in a parallel VACUUM",
+								 RelationGetRelationName(vacuum->index))));
+
 	ranges = bx_dir_ranges(RelationGetNumberOfBlocks(vacuum->heap),
 						   rebuild.meta.lg_base);
 	npartitions = (ranges + BX_RANGES_PER_PARTITION - 1) /

@@ -24,6 +24,7 @@
 typedef struct BxScanOpaque
 {
 	MemoryContext cxt;			/* for one bxgetbitmap */
+	MemoryContext scan_cxt;		/* for the whole scan */
 	FmgrInfo   *procs;			/* hash functions of the scan keys */
 	bool		procs_ready;
 } BxScanOpaque;
@@ -41,6 +42,7 @@ bxbeginscan(Relation index, int nkeys, int norderbys)
 	IndexScanDesc scan = RelationGetIndexScan(index, nkeys, norderbys);
 	BxScanOpaque *opaque = palloc0(sizeof(BxScanOpaque));
 
+	opaque->scan_cxt = CurrentMemoryContext;
 	opaque->cxt = AllocSetContextCreate(CurrentMemoryContext, "bloomidx scan",
 										ALLOCSET_DEFAULT_SIZES);
 	opaque->procs = palloc0(sizeof(FmgrInfo) * Max(nkeys, 1));
@@ -68,13 +70,16 @@ bxendscan(IndexScanDesc scan)
 
 /*
  * Looks up the hash functions.  A rescan brings other values, but the same
- * operators.  The caller's memory context is the scan's own.
+ * operators.
  */
 static void
 prepare_procs(IndexScanDesc scan, BxScanOpaque *opaque)
 {
+	MemoryContext oldcxt;
+
 	if (opaque->procs_ready)
 		return;
+	oldcxt = MemoryContextSwitchTo(opaque->scan_cxt);
 	for (int i = 0; i < scan->numberOfKeys; i++)
 	{
 		ScanKey		key = &scan->keyData[i];
@@ -83,6 +88,7 @@ prepare_procs(IndexScanDesc scan, BxScanOpaque *opaque)
 			bx_hash_proc_for_type(scan->indexRelation, key->sk_attno,
 								  key->sk_subtype, &opaque->procs[i]);
 	}
+	MemoryContextSwitchTo(oldcxt);
 	opaque->procs_ready = true;
 }
 

@@ -28,6 +28,8 @@
 
 PG_FUNCTION_INFO_V1(bloomidx_summarize);
 
+static bool vacuum_is_active = false;
+
 IndexBulkDeleteResult *
 bxbulkdelete(IndexVacuumInfo *info, IndexBulkDeleteResult *stats,
 			 IndexBulkDeleteCallback callback, void *callback_state)
@@ -79,8 +81,27 @@ vacuum_index(Relation heap, Relation index, BufferAccessStrategy strategy,
 	vacuum->indexInfo = BuildIndexInfo(index);
 	vacuum->strategy = strategy;
 	vacuum->memory = (Size) memory_kb * 1024;
-	layout->repair(vacuum);
-	refresh_stats(index, layout, strategy);
+
+	/*
+	 * The lock does not keep out a function of an index expression that comes
+	 * here again.
+	 */
+	if (vacuum_is_active)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_IN_USE),
+				 errmsg("cannot rebuild filters of index \"%s\" while those of an index are being rebuilt in this session",
+						RelationGetRelationName(index))));
+	vacuum_is_active = true;
+	PG_TRY();
+	{
+		layout->repair(vacuum);
+		refresh_stats(index, layout, strategy);
+	}
+	PG_FINALLY();
+	{
+		vacuum_is_active = false;
+	}
+	PG_END_TRY();
 
 	ereport(message_level,
 			(errmsg("index \"%s\": rebuilt the filters of %u segments and %u summaries",

@@ -295,6 +295,7 @@ foreach my $target (keys %targets)
 	cmp_ok(scalar @{ $good_pages{$target} }, '>', 0, "the index has a page for: $target");
 }
 
+my $damaged = 0;
 foreach my $case (@cases)
 {
 	my $damage = $damages{$case};
@@ -315,6 +316,7 @@ foreach my $case (@cases)
 		}
 		$page = $damage->{make}->($page, \%good_pages, substr($btree, 0, $page_size), substr($btree, $page_size, $page_size));
 		die "$case: not a page" if length $page != $page_size;
+		$damaged++;
 		substr($file, $block * $page_size, $page_size) = $page;
 	}
 	open my $fh, '>', $path or die "could not open $path: $!";
@@ -342,7 +344,7 @@ foreach my $case (@cases)
 	$refused++ if grep { $_ ne 'right' } @outcomes;
 	ok(!@bad, $case) or diag(substr($after{$case}, 0, 1000));
 }
-note "$refused of " . @cases . " damages were noticed";
+note "$damaged pages damaged; $refused of " . @cases . " indexes with damage were noticed";
 cmp_ok($refused, '>=', 0.6 * @cases, 'most damages were noticed');
 is($after{good}, $before{good}, 'and an index without damage is as before');
 

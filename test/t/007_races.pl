@@ -219,6 +219,9 @@ INSERT INTO $table SELECT i, repeat('x', 100) FROM generate_series(1, 500) i});
 		$node->safe_psql('postgres', "INSERT INTO $table VALUES (-9, '$where')");
 		$node->safe_psql('postgres',
 			"SELECT pg_cancel_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND classid = $class AND NOT granted");
+		like($cancelled->query("SELECT 'session ' || 'is usable'"), qr/session is usable/, "try $try: session after cancel at $where");
+		is($node->safe_psql('postgres', "SELECT count(*) FROM pg_locks WHERE relation = '$table'::regclass"), 0,
+			"try $try: no lock is left");
 		finish($cancelled);
 		open_gate($where);
 		is_complete($table, "try $try: VACUUM cancelled at $where");

@@ -149,6 +149,38 @@ like($err, qr/WARNING:  could not rebuild filters of index "failing_idx": I do n
 is(query("SELECT oracle_force(true); SELECT count(*) FROM failing WHERE picky(n) = 20000") =~ s/^\n//r, 1,
 	'the old filters are still in use');
 
+# --- The same with several filters to rebuild, of which the first one fails.
+query(q{
+CREATE OR REPLACE FUNCTION picky(n int) RETURNS int LANGUAGE plpgsql IMMUTABLE AS $$ BEGIN RETURN n; END $$;
+INSERT INTO failing SELECT 1, repeat('x', 300) FROM generate_series(1, 6000);
+VACUUM failing;
+DELETE FROM failing WHERE n > 1 AND n <> 1077;
+DELETE FROM failing WHERE ctid IN (SELECT ctid FROM failing WHERE n = 1 AND random() < 0.5);
+VACUUM (INDEX_CLEANUP off) failing;
+INSERT INTO failing SELECT 100000 + i, '' FROM generate_series(1, 60000) i;
+CREATE OR REPLACE FUNCTION picky(n int) RETURNS int LANGUAGE plpgsql IMMUTABLE AS
+	$$ BEGIN IF n = 1077 THEN RAISE EXCEPTION 'I do not like 1077'; END IF; RETURN n; END $$;
+});
+($status, $out, $err) = $node->psql('postgres', "VACUUM failing; SELECT 'goes on'");
+is($out, 'goes on', 'VACUUM of several failing filters goes on');
+query('DELETE FROM failing WHERE n = 1077; VACUUM failing; VACUUM failing');
+is(query("SELECT bloomidx_summarize('failing_idx')"), 0, 'and once the row is gone, all is rebuilt');
+
+# --- An index function that comes back to the index.
+query(q{
+CREATE TABLE circular (n int, pad text) WITH (fillfactor = 30);
+CREATE FUNCTION turn(n int) RETURNS int LANGUAGE plpgsql IMMUTABLE AS $$ BEGIN RETURN n; END $$;
+INSERT INTO circular SELECT 1, repeat('x', 300) FROM generate_series(1, 1000);
+CREATE INDEX circular_idx ON circular USING bloomidx (turn(n)) WITH (pages_per_range = 1);
+ALTER TABLE circular SET (fillfactor = 100);
+VACUUM circular;
+INSERT INTO circular SELECT i, '' FROM generate_series(1, 10000) i;
+CREATE OR REPLACE FUNCTION turn(n int) RETURNS int LANGUAGE plpgsql IMMUTABLE AS
+	$$ BEGIN PERFORM public.bloomidx_summarize('public.circular_idx'); RETURN n; END $$;
+});
+($status, $out, $err) = $node->psql('postgres', "SELECT bloomidx_summarize('circular_idx')");
+like($err, qr/are being rebuilt in this session/, 'a rebuild within a rebuild is refused');
+
 # --- bloomidx_summarize: owner only, bloomidx only.
 query(q{
 CREATE ROLE stranger;
