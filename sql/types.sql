@@ -196,8 +196,9 @@ CREATE TYPE folded_pair AS (a int, b char(10) COLLATE nocase);
 CREATE TABLE folded_parts (a char(10)[] COLLATE nocase, r folded_pair, pad text);
 INSERT INTO folded_parts SELECT ARRAY['Key ' || i], format('(%s,Key %s)', i, i)::folded_pair, repeat('x', 200) FROM generate_series(1, 300) i;
 CREATE INDEX folded_parts_i ON folded_parts USING bloomidx (a, r);
-SELECT q, "rows", equal, plan
-FROM unnest(ARRAY['a = ARRAY[''KEY 7'']::bpchar[]', 'a = ARRAY[''KEY 7   '']::char(9)[]', 'r = ''(7,KEY 7)''::folded_pair']) q,
+SELECT q, equal, plan
+FROM unnest(ARRAY['a = ARRAY[''KEY 7'']::bpchar[]', 'a = ARRAY[''KEY 7   '']::char(9)[]',
+				  'r = ''(7,KEY 7)''::folded_pair']) q,
 	 ask('SELECT * FROM folded_parts WHERE ' || q);
 
 -- Long values, compressed or stored out of line; also those of versions that are deleted or updated.

@@ -20,6 +20,7 @@
 #include "storage/itemptr.h"
 #include "utils/relcache.h"
 
+#include "compat.h"
 #include "debug.h"
 #include "filter.h"
 #include "format.h"
@@ -52,6 +53,7 @@ typedef struct BxIndexCache
 {
 	uint8		layout;
 	uint8		lg_base;
+	BlockNumber index_blocks;	/* the index has at least so many */
 	uint32		npartitions;
 	BlockNumber top[FLEXIBLE_ARRAY_MEMBER];
 } BxIndexCache;
@@ -207,8 +209,8 @@ extern void bx_hash_row(Relation index, const Datum *values,
 extern void bx_hash_row_alloc(Relation index, BxRowKeys *row);
 
 /* page.c */
-extern void bx_page_corrupted(Relation index, BlockNumber blkno,
-							  const char *problem) pg_attribute_noreturn();
+pg_noreturn extern void bx_page_corrupted(Relation index, BlockNumber blkno,
+										  const char *problem);
 extern void bx_page_init(Page page, uint8 kind);
 extern void bx_page_check(Relation index, Buffer buffer, uint8 kind);
 extern bool bx_page_is_slice(Page page, int level, uint32 node, uint32 slice,
@@ -226,6 +228,7 @@ extern void bx_meta_write(Relation index, const BxMetaPageData *meta);
 extern bool bx_dir_geometry(Relation index, uint8 *layout, uint8 *lg_base);
 extern void bx_dir_tops(Relation index, uint32 first, uint32 n,
 						BlockNumber *tops);
+extern BlockNumber bx_dir_known_blocks(Relation index);
 extern void bx_dir_forget(Relation index);
 extern void bx_dir_check_top(Relation index, Buffer buffer, uint32 partition);
 extern void bx_dir_check_desc(Relation index, BlockNumber blkno,
@@ -258,8 +261,12 @@ extern void bx_dir_swap_shadow(Relation index, uint32 partition, int child,
 /* which entry of a top-level page: the partition's own descriptor */
 #define BX_CHILD_SELF		(-1)
 
-/* Rate of the summary's filters: this part of all segments is read in vain. */
-#define BX_SUMMARY_RATE		0.01
+/*
+ * Rate of the summary's filters: this part of all segments is read in vain.
+ * At 0.004 that is half a page for each partition, beside the two that are
+ * always read; a lower rate would save little more, and cost as much space.
+ */
+#define BX_SUMMARY_RATE		0.004
 
 /*
  * A first partition of fewer segments than this gets no summary: reading all

@@ -19,7 +19,6 @@
 #include "utils/rel.h"
 
 #include "bloomidx.h"
-#include "compat.h"
 
 #define PHASE_SAMPLING		PROGRESS_CREATEIDX_SUBPHASE_INITIALIZE
 #define PHASE_SCANNING		2

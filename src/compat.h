@@ -26,6 +26,11 @@
 #error "bloomidx needs PostgreSQL 14 or later"
 #endif
 
+/* 18 has a new word for functions that do not return. */
+#ifndef pg_noreturn
+#define pg_noreturn			pg_attribute_noreturn()
+#endif
+
 /* 17 took old_snapshot_threshold away. */
 #if PG_VERSION_NUM < 170000
 #define bx_test_for_old_snapshot(snapshot, rel, page) \
@@ -44,6 +49,12 @@
 #define bx_estimate_array_length(root, node)	estimate_array_length(node)
 #else
 #define bx_estimate_array_length(root, node)	estimate_array_length(root, node)
+#endif
+
+#if PG_VERSION_NUM < 170000
+#define bx_is_autovacuum()			IsAutoVacuumWorkerProcess()
+#else
+#define bx_is_autovacuum()			AmAutoVacuumWorkerProcess()
 #endif
 
 #if PG_VERSION_NUM < 160000

@@ -18,7 +18,6 @@
 #include "utils/spccache.h"
 
 #include "bloomidx.h"
-#include "compat.h"
 
 /* What the model knows of an index. */
 typedef struct IndexFacts

@@ -109,6 +109,7 @@ load_cache(Relation index, uint32 npartitions)
 	cache = palloc0(size);
 	cache->layout = meta.layout;
 	cache->lg_base = meta.lg_base;
+	cache->index_blocks = RelationGetNumberOfBlocks(index);
 	cache->npartitions = npartitions;
 	for (uint32 p = 0; p < npartitions; p += BX_PARTITIONS_PER_MAP)
 		read_tops(index, &meta, p, Min(npartitions - p, BX_PARTITIONS_PER_MAP),
@@ -127,6 +128,15 @@ bx_dir_ranges(BlockNumber heap_blocks, uint8 lg_base)
 	uint64		pages_per_range = UINT64CONST(1) << lg_base;
 
 	return ((uint64) heap_blocks + pages_per_range - 1) >> lg_base;
+}
+
+/* A size that the index has at least, without asking the system. */
+BlockNumber
+bx_dir_known_blocks(Relation index)
+{
+	BxIndexCache *cache = index->rd_amcache;
+
+	return cache ? cache->index_blocks : 0;
 }
 
 /* Must be called when the index is built anew in the same file. */

@@ -38,7 +38,6 @@
 #include "utils/rel.h"
 
 #include "bloomidx.h"
-#include "compat.h"
 
 /* a version to look at */
 typedef struct Version

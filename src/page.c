@@ -14,7 +14,6 @@
 #include "storage/lmgr.h"
 
 #include "bloomidx.h"
-#include "compat.h"
 
 /* Raises the error for a page that cannot be what the index needs there. */
 void

@@ -19,7 +19,6 @@
 #include "utils/spccache.h"
 
 #include "bloomidx.h"
-#include "compat.h"
 
 /*
  * Building
@@ -510,7 +509,7 @@ init_search_state(SearchState *state, BxSearch *search)
 
 	state->search = search;
 	state->index = search->index;
-	state->index_blocks = 0;
+	state->index_blocks = bx_dir_known_blocks(search->index);
 
 	/* one page ahead is not worth the extra look into the buffer table */
 	state->prefetch =
@@ -741,6 +740,11 @@ search_partition(SearchState *state, NodeRef *ref)
 
 	probe_node(state, ref, state->probes[BX_LEVEL_PARTITION],
 			   state->search->query->nelements, &matching);
+	if (bx_mask_is_empty(&matching))
+	{
+		ReleaseBuffer(ref->topbuf);
+		return;
+	}
 
 	LockBuffer(ref->topbuf, BUFFER_LOCK_SHARE);
 	for (int c = bx_mask_next(&matching, 0); c < BX_FANOUT;

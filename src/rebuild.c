@@ -37,7 +37,6 @@
 #include "utils/resowner.h"
 
 #include "bloomidx.h"
-#include "compat.h"
 
 /* A rate of this many times the target is too high. */
 #define RATE_TOLERANCE		2.0

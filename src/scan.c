@@ -10,7 +10,6 @@
 #include "access/relscan.h"
 #include "access/stratnum.h"
 #include "access/table.h"
-#include "catalog/index.h"
 #include "miscadmin.h"
 #include "pgstat.h"
 #include "utils/array.h"
@@ -19,7 +18,6 @@
 #include "utils/rel.h"
 
 #include "bloomidx.h"
-#include "compat.h"
 
 typedef struct BxScanOpaque
 {
@@ -218,17 +216,17 @@ bx_scan_add_range(BxSearch *search, uint32 range)
 	}
 }
 
-/* The number of blocks that the indexed table has now. */
+/*
+ * The number of blocks that the indexed table has now.  Whoever scans the
+ * index has the table locked, to read what it finds.
+ */
 static BlockNumber
 get_heap_blocks(Relation index)
 {
-	Relation	heap;
-	BlockNumber result;
+	Relation	heap = table_open(index->rd_index->indrelid, NoLock);
+	BlockNumber result = RelationGetNumberOfBlocks(heap);
 
-	heap = table_open(IndexGetRelation(RelationGetRelid(index), false),
-					  AccessShareLock);
-	result = RelationGetNumberOfBlocks(heap);
-	table_close(heap, AccessShareLock);
+	table_close(heap, NoLock);
 	return result;
 }
 

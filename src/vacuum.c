@@ -24,7 +24,6 @@
 #include "utils/rel.h"
 
 #include "bloomidx.h"
-#include "compat.h"
 
 PG_FUNCTION_INFO_V1(bloomidx_summarize);
 
@@ -71,7 +70,7 @@ vacuum_index(Relation heap, Relation index, BufferAccessStrategy strategy,
 	const BxLayout *layout;
 	int			memory_kb = maintenance_work_mem;
 
-	if (IsAutoVacuumWorkerProcess() && autovacuum_work_mem != -1)
+	if (bx_is_autovacuum() && autovacuum_work_mem != -1)
 		memory_kb = autovacuum_work_mem;
 	bx_meta_read(index, &meta);
 	layout = bx_layout_by_id(index, meta.layout);

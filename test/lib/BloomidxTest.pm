@@ -46,7 +46,7 @@ sub new_node
 	my $node = PostgreSQL::Test::Cluster->new($name);
 	my @init = @{ $param{init} || [] };
 
-	push @init, extra => ['--no-data-checksums'] if $param{no_checksums} && $node->pg_version >= 18;
+	push @init, extra => ['--no-data-checksums'] if $param{no_checksums} && `initdb --help` =~ /--no-data-checksums/;
 	$node->init(@init);
 	$node->append_conf(
 		'postgresql.conf', q{

@@ -52,7 +52,7 @@ is_refused('other', 'CREATE INDEX CONCURRENTLY other_a ON other USING bloomidx (
 is_refused('copy', 'CREATE TABLE copy (LIKE own INCLUDING INDEXES) USING otheram', 'a copy with its indexes');
 is_refused('child', 'CREATE TABLE child PARTITION OF parent FOR VALUES FROM (1) TO (9) USING otheram', 'a partition');
 is_refused('own', 'ALTER TABLE own SET ACCESS METHOD otheram', 'a change of the access method')
-  if $node->pg_version >= 15;
+  if $node->safe_psql('postgres', 'SHOW server_version_num') >= 150000;
 
 # What was refused has done no harm, and what a failed CONCURRENTLY leaves behind can go.
 is($node->safe_psql('postgres', "SELECT indisvalid, indisready FROM pg_index WHERE indexrelid = 'other_a'::regclass"),
