@@ -108,10 +108,10 @@ END $$;
 SET max_parallel_workers_per_gather = 0;
 CALL measure_queries();
 
-SELECT n, left(regexp_replace(sql, '''[^'']*''(,|\))', '..\1', 'g'), 60) AS query, d.way AS chosen,
+SELECT query.n, left(regexp_replace(sql, '''[^'']*''(,|\))', '..\1', 'g'), 60) AS query, d.way AS chosen,
 	round(d.ms::numeric, 3) AS ms, best.forced AS fastest, round((d.ms / best.ms)::numeric, 2) AS ratio,
 	round(b.expected_pages) AS pages_expected, b.pages AS pages_found
 FROM query JOIN result d USING (n)
 	JOIN LATERAL (SELECT * FROM result r WHERE r.n = query.n AND r.forced = r.way ORDER BY ms LIMIT 1) best ON true
 	LEFT JOIN result b ON b.n = query.n AND b.forced = 'bloomidx' AND b.way = 'bloomidx'
-WHERE d.forced = 'default' ORDER BY n;
+WHERE d.forced = 'default' ORDER BY query.n;
