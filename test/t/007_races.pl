@@ -133,6 +133,24 @@ for my $try (1 .. $tries)
 	finish($insert);
 	is_complete($table, "try $try: insert that started before a rebuild");
 
+	# --- a statement that has inserted a row before the shadow was published, and inserts the next after the heap was read
+	$table = fresh_table();
+	overfill($table, 1000000);
+	$gate->query_safe('SELECT pg_advisory_lock(4711)');
+	my $slow = start("INSERT INTO $table SELECT -20 - i, CASE WHEN i = 2 THEN pg_advisory_lock_shared(4711)::text END FROM generate_series(1, 3) i");
+	$node->poll_query_until('postgres', "SELECT count(*) = 1 FROM pg_locks WHERE locktype = 'advisory' AND objid = 4711 AND NOT granted")
+	  or die 'the insert does not wait';
+	close_gate('filled');
+	$vacuum = start("SELECT bloomidx_summarize('${table}_k_idx')");
+	wait_at('filled');
+	$gate->query_safe('SELECT pg_advisory_unlock(4711)');
+	finish($slow);
+	open_gate('filled');
+	finish($vacuum);
+	is_complete($table, "try $try: statement that spans a rebuild");
+	is($node->safe_psql('postgres', "SET enable_seqscan = off; SELECT count(*) FROM $table WHERE k IN (-21, -22, -23)"),
+		3, "try $try: all rows of that statement");
+
 	# --- a search between directory and slice page, across two rebuilds that recycle the page
 	$table = fresh_table();
 	close_gate('search_slice');
