@@ -117,6 +117,7 @@ typedef struct BxVacuum
 typedef struct BxMeasure
 {
 	int			nchildren;		/* that have keys */
+	int			nfull;			/* that match everything */
 	double		keys;			/* of a child: root mean square */
 	double		rate;			/* of false positives: mean */
 } BxMeasure;

@@ -235,11 +235,13 @@ bx_dir_check_desc(Relation index, BlockNumber blkno, const BxNodeDesc *desc,
 /*
  * Takes consecutive pages that nobody uses: from the free extent that fits
  * best, else at the end of the file.  The caller writes *meta, from which they
- * are taken, before it writes to the pages.
+ * are taken, before it writes to the pages.  The list is a hint, and what is
+ * not in the file is no page.
  */
 static BlockNumber
 take_pages(Relation index, BxMetaPageData *meta, uint32 npages)
 {
+	BlockNumber index_blocks = RelationGetNumberOfBlocks(index);
 	BxFreeExtent *best = NULL;
 	BlockNumber start;
 
@@ -247,7 +249,9 @@ take_pages(Relation index, BxMetaPageData *meta, uint32 npages)
 	{
 		BxFreeExtent *extent = &meta->free[i];
 
-		if (extent->npages >= npages &&
+		if (extent->start != BX_METAPAGE_BLKNO &&
+			(uint64) extent->start + extent->npages <= index_blocks &&
+			extent->npages >= npages &&
 			(best == NULL || extent->npages < best->npages))
 			best = extent;
 	}
@@ -259,9 +263,6 @@ take_pages(Relation index, BxMetaPageData *meta, uint32 npages)
 	best->npages -= npages;
 	if (best->npages == 0)
 		*best = meta->free[--meta->nfree];
-	if (start == BX_METAPAGE_BLKNO ||
-		(uint64) start + npages > RelationGetNumberOfBlocks(index))
-		bx_page_corrupted(index, BX_METAPAGE_BLKNO, "impossible free pages");
 	return start;
 }
 
@@ -451,6 +452,8 @@ bx_dir_measure(Relation index, int level, uint32 node, const BxNodeDesc *desc,
 		if (keys[i] == 0)
 			continue;
 		measure->nchildren++;
+		if (rates[i] == nslices)
+			measure->nfull++;
 		squares += all * all;
 		measure->rate += rates[i] / nslices;
 	}
@@ -822,6 +825,20 @@ mark_map(NamedBlocks *named, uint32 number, BlockNumber blkno)
 }
 
 /*
+ * Writes and logs the last page of the file, which nothing names: pages that
+ * were added and never written are not in WAL, and a standby, which replays
+ * the list of free pages, would not have them.
+ */
+static void
+log_last_page(Relation index, BlockNumber nblocks)
+{
+	PGAlignedBlock image;
+
+	bx_page_init(image.data, BX_PAGE_SLICE);
+	bx_page_write_new(index, nblocks - 1, image.data, true);
+}
+
+/*
  * Finds the pages that nothing names, and makes them available: those of an
  * insert or rebuild that failed, and those that the list of free extents had
  * no room for.  Holding LockPage, so there are none that somebody has
@@ -864,7 +881,13 @@ bx_dir_sweep(Relation index)
 		start = blkno + 1;
 	}
 	if (memcmp(&meta, &old, sizeof(meta)) != 0)
+	{
+		BlockNumber last = named.nblocks - 1;
+
+		if (!(named.bits[last / 8] & (1 << (last % 8))))
+			log_last_page(index, named.nblocks);
 		bx_meta_write(index, &meta);
+	}
 	UnlockPage(index, BX_METAPAGE_BLKNO, ExclusiveLock);
 	pfree(named.bits);
 	return unnamed;

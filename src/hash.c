@@ -228,9 +228,11 @@ bloomidx_hash_name(PG_FUNCTION_ARGS)
  * which hash what is in them by its own.  But that of char(n) is wrong under a
  * nondeterministic collation (see bloomidx_hash_bpchar).  All values of a type
  * that contains such a thing get the same hash: the index is of no use for
- * them, and never wrong.
+ * them, and never wrong.  In a row any char(n) is bad, because a row that it is
+ * compared with may have another collation, and still be equal.
  */
-static bool contains_bad_bpchar(Oid type, int32 typmod, Oid collation);
+static bool contains_bad_bpchar(Oid type, int32 typmod, Oid collation,
+								bool any);
 
 static bool
 row_contains_bad_bpchar(Oid type, int32 typmod)
@@ -244,27 +246,27 @@ row_contains_bad_bpchar(Oid type, int32 typmod)
 
 		result = !att->attisdropped &&
 			contains_bad_bpchar(att->atttypid, att->atttypmod,
-								att->attcollation);
+								att->attcollation, true);
 	}
 	ReleaseTupleDesc(desc);
 	return result;
 }
 
 static bool
-contains_bad_bpchar(Oid type, int32 typmod, Oid collation)
+contains_bad_bpchar(Oid type, int32 typmod, Oid collation, bool any)
 {
 	check_stack_depth();
 	type = getBaseType(type);
 	if (type == BPCHAROID)
-		return OidIsValid(collation) &&
-			!get_collation_isdeterministic(collation);
+		return any || (OidIsValid(collation) &&
+					   !get_collation_isdeterministic(collation));
 	if (OidIsValid(get_element_type(type)))
-		return contains_bad_bpchar(get_element_type(type), -1, collation);
+		return contains_bad_bpchar(get_element_type(type), -1, collation, any);
 	if (type_is_multirange(type))
 		type = get_multirange_range(type);
 	if (type_is_range(type))
 		return contains_bad_bpchar(get_range_subtype(type), -1,
-								   get_range_collation(type));
+								   get_range_collation(type), any);
 	if (type == RECORDOID || get_typtype(type) == TYPTYPE_COMPOSITE)
 		return type == RECORDOID && typmod < 0 ? true :
 			row_contains_bad_bpchar(type, typmod);
@@ -294,7 +296,8 @@ hash_container(FunctionCallInfo fcinfo, Oid core, Oid type, int32 typmod)
 	}
 	if (cache->type != type || cache->typmod != typmod)
 	{
-		cache->is_bad = contains_bad_bpchar(type, typmod, PG_GET_COLLATION());
+		cache->is_bad = contains_bad_bpchar(type, typmod, PG_GET_COLLATION(),
+											false);
 		cache->type = type;
 		cache->typmod = typmod;
 	}

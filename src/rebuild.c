@@ -221,15 +221,13 @@ window_slices(const BxVacuum *vacuum)
 	return Max(vacuum->memory / 8 * 7 / BX_SLICE_SIZE, 1);
 }
 
-/* Whether there is enough memory for a node of so many keys per child. */
+/* Whether there is enough memory for a node of so many slices. */
 static bool
-is_affordable(const Rebuild *rebuild, double keys)
+is_affordable(const Rebuild *rebuild, uint32 nslices)
 {
 	const BxVacuum *vacuum = rebuild->vacuum;
-	BxPlan		plan = bx_filter_plan(keys, target_rate(rebuild),
-									  BX_SLICE_ROWS);
 
-	if (plan.nslices / window_slices(vacuum) < MAX_PASSES)
+	if (nslices / window_slices(vacuum) < MAX_PASSES)
 		return true;
 	ereport(LOG,
 			(errmsg("filters of index \"%s\" were not rebuilt, because that would read the table more than %d times",
@@ -304,7 +302,9 @@ set_baseline(Rebuild *rebuild)
 {
 	BxMeasure	measure;
 
-	if (bx_dir_measure(rebuild->vacuum->index, rebuild->level, rebuild->node,
+	/* filters in doubt are full, and say nothing */
+	if (!(rebuild->desc.flags & BX_DESC_DOUBT) &&
+		bx_dir_measure(rebuild->vacuum->index, rebuild->level, rebuild->node,
 					   &rebuild->desc, NULL, &measure))
 		rebuild->desc.keys = Min(ceil(measure.keys), (double) PG_UINT32_MAX);
 }
@@ -314,10 +314,15 @@ static void
 rebuild_node(Rebuild *rebuild)
 {
 	Relation	index = rebuild->vacuum->index;
-	double		keys = count_keys(rebuild);
+	double		keys;
+	BxPlan		plan;
 	BxShadow	shadow;
 
-	if (!is_affordable(rebuild, keys))
+	if (!is_affordable(rebuild, rebuild->old.nslices))
+		return;
+	keys = count_keys(rebuild);
+	plan = bx_filter_plan(keys, target_rate(rebuild), BX_SLICE_ROWS);
+	if (!is_affordable(rebuild, plan.nslices))
 		return;
 	publish_shadow(rebuild, keys, &shadow);
 	BX_PAUSE(BX_PAUSE_PUBLISHED);
@@ -327,12 +332,12 @@ rebuild_node(Rebuild *rebuild)
 	BX_PAUSE(BX_PAUSE_FILLED);
 	bx_dir_swap_shadow(index, rebuild->partition, rebuild->child,
 					   &rebuild->old, &shadow, &rebuild->desc);
-	bx_dir_free_slices(index, &rebuild->old);
-	rebuild->vacuum->freed_pages += rebuild->old.nslices;
 	if (rebuild->level == BX_LEVEL_SEGMENT)
 		rebuild->vacuum->segments++;
 	else
 		rebuild->vacuum->summaries++;
+	bx_dir_free_slices(index, &rebuild->old);
+	rebuild->vacuum->freed_pages += rebuild->old.nslices;
 }
 
 /* Drops a shadow that a rebuild has left behind. */
@@ -341,10 +346,13 @@ drop_shadow(Relation index, uint32 partition)
 {
 	BxTopPageData top;
 	BxShadow	none = {0};
+	BlockNumber index_blocks = 0;
 
 	if (bx_dir_read_top(index, partition, &top) &&
-		top.shadow.desc.state == BX_NODE_PRESENT)
+		top.shadow.desc.state != BX_NODE_EMPTY)
 	{
+		bx_dir_check_desc(index, BX_METAPAGE_BLKNO, &top.shadow.desc,
+						  &index_blocks);
 		bx_dir_update_top(index, partition, BX_CHILD_SELF, NULL, &none);
 		bx_dir_free_slices(index, &top.shadow.desc);
 	}
@@ -421,10 +429,11 @@ rebuild_safely(Rebuild *rebuild)
 
 /*
  * Whether a node that has slices should get other ones.  "growing" says that
- * more keys are still to come, so that it is not too empty yet.
+ * more keys are still to come, so that it is not too empty yet; "doubtful" is
+ * the number of children that are themselves in doubt.
  */
 static bool
-has_wrong_size(Rebuild *rebuild, bool growing)
+needs_other_slices(Rebuild *rebuild, bool growing, int doubtful)
 {
 	const BxNodeDesc *desc = &rebuild->old;
 	BxMeasure	measure;
@@ -433,8 +442,17 @@ has_wrong_size(Rebuild *rebuild, bool growing)
 	if (!bx_dir_measure(rebuild->vacuum->index, rebuild->level, rebuild->node,
 						desc, rebuild->vacuum->strategy, &measure))
 		return false;
+
+	/*
+	 * A busy table always has some rows that are in doubt.  Only if at least
+	 * half of what is in doubt need not be, reading all of it again is worth
+	 * it.
+	 */
+	if ((desc->flags & BX_DESC_DOUBT) && measure.nfull > 2 * doubtful)
+		return true;
 	if (measure.rate > target_rate(rebuild) * RATE_TOLERANCE &&
-		measure.keys > desc->keys * KEYS_TOLERANCE)
+		measure.keys > desc->keys * KEYS_TOLERANCE &&
+		!(desc->flags & BX_DESC_DOUBT))
 		return true;
 	if (growing || measure.keys > desc->keys / 2)
 		return false;
@@ -442,8 +460,9 @@ has_wrong_size(Rebuild *rebuild, bool growing)
 	return plan.nslices <= desc->nslices / 2;
 }
 
+/* "segments" is how many a partition has. */
 static bool
-needs_rebuild(Rebuild *rebuild, bool growing, int nsegments)
+needs_rebuild(Rebuild *rebuild, bool growing, int segments, int doubtful)
 {
 	/* what failed for one node would fail for the next, too */
 	if (rebuild->vacuum->failures > 0 || rebuild->drop_only)
@@ -455,11 +474,27 @@ needs_rebuild(Rebuild *rebuild, bool growing, int nsegments)
 		case BX_NODE_UNKNOWN:
 			return rebuild->level == BX_LEVEL_SEGMENT ||
 				rebuild->partition > 0 ||
-				nsegments >= BX_MIN_SEGMENTS_FOR_SUMMARY;
+				segments >= BX_MIN_SEGMENTS_FOR_SUMMARY;
 		default:
-			return (rebuild->old.flags & BX_DESC_DOUBT) != 0 ||
-				has_wrong_size(rebuild, growing);
+			return needs_other_slices(rebuild, growing, doubtful);
 	}
+}
+
+/* Segments of a partition, and how many of them are in doubt. */
+static int
+count_segments(const BxTopPageData *top, int *doubtful)
+{
+	int			n = 0;
+
+	*doubtful = 0;
+	for (int c = 0; c < BX_FANOUT; c++)
+	{
+		if (top->child[c].state != BX_NODE_EMPTY)
+			n++;
+		if (top->child[c].flags & BX_DESC_DOUBT)
+			(*doubtful)++;
+	}
+	return n;
 }
 
 /* Repairs what needs it in one partition. */
@@ -470,7 +505,8 @@ repair_partition(Rebuild *rebuild, uint32 partition, uint32 last_segment)
 	BlockNumber index_blocks = 0;
 	BxTopPageData top;
 	BlockNumber blkno;
-	int			nsegments = 0;
+	int			segments;
+	int			doubtful;
 
 	drop_shadow(index, partition);
 	if (!bx_dir_read_top(index, partition, &top))
@@ -485,18 +521,34 @@ repair_partition(Rebuild *rebuild, uint32 partition, uint32 last_segment)
 		rebuild->old = top.child[c];
 		bx_dir_check_desc(index, blkno, &rebuild->old, &index_blocks);
 		bx_vacuum_delay_point();
-		if (needs_rebuild(rebuild, rebuild->node >= last_segment, 0))
+		if (needs_rebuild(rebuild, rebuild->node >= last_segment, 0, 0))
 			rebuild_safely(rebuild);
-		if (top.child[c].state != BX_NODE_EMPTY)
-			nsegments++;
 	}
+
+	/* the summary last, when the segments are what they can be */
+	if (!bx_dir_read_top(index, partition, &top))
+		return;
+	segments = count_segments(&top, &doubtful);
 	rebuild->level = BX_LEVEL_PARTITION;
 	rebuild->child = BX_CHILD_SELF;
 	rebuild->node = partition;
 	rebuild->old = top.self;
 	bx_dir_check_desc(index, blkno, &rebuild->old, &index_blocks);
-	if (needs_rebuild(rebuild, nsegments < BX_FANOUT, nsegments))
+	if (needs_rebuild(rebuild, segments < BX_FANOUT, segments, doubtful))
 		rebuild_safely(rebuild);
+}
+
+/* Whether a row may be impossible to hash: by an expression, or its TOAST. */
+static bool
+may_fail(const BxVacuum *vacuum)
+{
+	TupleDesc	desc = RelationGetDescr(vacuum->index);
+	bool		result = vacuum->indexInfo->ii_Expressions != NIL ||
+	vacuum->indexInfo->ii_Predicate != NIL;
+
+	for (int i = 0; i < desc->natts; i++)
+		result = result || TupleDescAttr(desc, i)->attlen == -1;
+	return result;
 }
 
 /* Repairs all partitions that the heap has, and reclaims pages. */
@@ -514,13 +566,10 @@ bx_rebuild_index(BxVacuum *vacuum)
 		return;
 
 	/*
-	 * An index expression could fail, and the leader of a parallel VACUUM has
-	 * no means to catch that (see rebuild_safely).  A VACUUM without workers
-	 * will do it.
+	 * The leader of a parallel VACUUM has no means to catch an error (see
+	 * rebuild_safely).  A VACUUM without workers will do it.
 	 */
-	rebuild.drop_only = IsInParallelMode() &&
-		(vacuum->indexInfo->ii_Expressions != NIL ||
-		 vacuum->indexInfo->ii_Predicate != NIL);
+	rebuild.drop_only = IsInParallelMode() && may_fail(vacuum);
 	if (rebuild.drop_only)
 		ereport(DEBUG1,
 				(errmsg_internal("filters of index \"%s\" are not rebuilt in a parallel VACUUM",
