@@ -132,6 +132,19 @@ bx_mask_next(const BxMask *mask, int from)
 	return BX_MASK_BITS;
 }
 
+/* Asks for the cache lines that bx_filter_probe will read. */
+static inline void
+bx_filter_prefetch(const char *rows, int nrows, int nprobes, uint64_t lh)
+{
+	uint32_t	x = bx_filter_first(lh);
+
+	for (int i = 0; i < nprobes; i++)
+	{
+		__builtin_prefetch(rows + (size_t) bx_filter_row(x, nrows) * BX_MASK_BYTES);
+		x = bx_filter_next(x);
+	}
+}
+
 /* The children that may hold the key; rows is the content of its slice. */
 static inline void
 bx_filter_probe(const char *rows, int nrows, int nprobes, uint64_t lh,

@@ -135,6 +135,7 @@ bx_node_write_slice(Relation index, int level, uint32 node,
 	Page		page = BufferGetPage(buffer);
 
 	LockBuffer(buffer, BUFFER_LOCK_EXCLUSIVE);
+	bx_page_check(index, buffer, BX_PAGE_SLICE);
 	if (!bx_page_is_slice(page, level, node, slice, desc))
 		bx_page_corrupted(index, blkno,
 						  "not the page that the directory says");

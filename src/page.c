@@ -90,14 +90,19 @@ bx_page_check(Relation index, Buffer buffer, uint8 kind)
 		bx_page_corrupted(index, BufferGetBlockNumber(buffer), problem);
 }
 
-/* Whether the page is this slice of the node that desc describes. */
+/*
+ * Whether the page is this slice of the node that desc describes.  That makes
+ * its rows safe to read; who writes also checks the page's header, by
+ * bx_page_check.
+ */
 bool
 bx_page_is_slice(Page page, int level, uint32 node, uint32 slice,
 				 const BxNodeDesc *desc)
 {
 	BxPageOpaqueData *opaque = BxPageGetOpaque(page);
 
-	return find_problem(page, BX_PAGE_SLICE) == NULL &&
+	return opaque->page_id == BX_PAGE_ID &&
+		opaque->kind == BX_PAGE_SLICE &&
 		opaque->level == level &&
 		opaque->node == node &&
 		opaque->slice == slice &&

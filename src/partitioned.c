@@ -347,6 +347,7 @@ set_key(Relation index, const SliceTarget *targets, int n)
 		const SliceTarget *target = &targets[i];
 		Buffer		buffer = target->bits.buffer;
 
+		bx_page_check(index, buffer, BX_PAGE_SLICE);
 		if (!bx_page_is_slice(BufferGetPage(buffer), target->level,
 							  target->node, target->slice, target->desc))
 			bx_page_corrupted(index, BufferGetBlockNumber(buffer),
@@ -591,6 +592,11 @@ probe_slice(SearchState *state, const NodeRef *ref, const Probe *probes,
 	BX_PAUSE(BX_PAUSE_SEARCH_SLICE);
 	buffer = ReadBuffer(state->index, blkno);
 	page = BufferGetPage(buffer);
+
+	/* let the processor fetch what we need while we get the lock */
+	__builtin_prefetch(BxPageGetOpaque(page));
+	bx_filter_prefetch(BxPageGetContent(page), BX_SLICE_ROWS,
+					   ref->desc.nprobes, probes[first].lh);
 	LockBuffer(buffer, BUFFER_LOCK_SHARE);
 	if (bx_page_is_slice(page, ref->level, ref->node, blkno - ref->desc.start,
 						 &ref->desc))
