@@ -486,6 +486,7 @@ typedef struct NodeRef
 	uint32		node;
 	Buffer		topbuf;
 	BxNodeDesc	desc;			/* a copy, perhaps old */
+	Buffer		slicebuf;		/* a slice that has been pinned ahead, if any */
 } NodeRef;
 
 #define ST_SORT sort_probes
@@ -576,13 +577,29 @@ prefetch_node(SearchState *state, const NodeRef *ref, const Probe *probes)
 }
 
 /*
+ * Pins the slice of a probe, and has the processor fetch what of it we will
+ * need: most of the time of a search in memory goes into waiting for that.
+ */
+static void
+pin_slice(SearchState *state, NodeRef *ref, const Probe *probe)
+{
+	Page		page;
+
+	ref->slicebuf = ReadBuffer(state->index, slice_block(&ref->desc, probe));
+	page = BufferGetPage(ref->slicebuf);
+	__builtin_prefetch(BxPageGetOpaque(page));
+	bx_filter_prefetch(BxPageGetContent(page), BX_SLICE_ROWS,
+					   ref->desc.nprobes, probe->lh);
+}
+
+/*
  * Reads the slice of probes[first] and sets the masks of all probes that fall
  * into it.  Returns the number of the next probe, or -1 if the page is not
  * what the descriptor says.
  */
 static int
-probe_slice(SearchState *state, const NodeRef *ref, const Probe *probes,
-			int first, int n)
+probe_slice(SearchState *state, NodeRef *ref, const Probe *probes, int first,
+			int n)
 {
 	BlockNumber blkno = slice_block(&ref->desc, &probes[first]);
 	Buffer		buffer;
@@ -590,13 +607,11 @@ probe_slice(SearchState *state, const NodeRef *ref, const Probe *probes,
 	int			i = first;
 
 	BX_PAUSE(BX_PAUSE_SEARCH_SLICE);
-	buffer = ReadBuffer(state->index, blkno);
+	if (!BufferIsValid(ref->slicebuf))
+		pin_slice(state, ref, &probes[first]);
+	buffer = ref->slicebuf;
+	ref->slicebuf = InvalidBuffer;
 	page = BufferGetPage(buffer);
-
-	/* let the processor fetch what we need while we get the lock */
-	__builtin_prefetch(BxPageGetOpaque(page));
-	bx_filter_prefetch(BxPageGetContent(page), BX_SLICE_ROWS,
-					   ref->desc.nprobes, probes[first].lh);
 	LockBuffer(buffer, BUFFER_LOCK_SHARE);
 	if (bx_page_is_slice(page, ref->level, ref->node, blkno - ref->desc.start,
 						 &ref->desc))
@@ -727,12 +742,22 @@ open_partition(SearchState *state, NodeRef *ref, uint32 partition,
 {
 	ref->level = BX_LEVEL_PARTITION;
 	ref->node = partition;
+	ref->slicebuf = InvalidBuffer;
 	ref->topbuf = ReadBuffer(state->index, top);
 	LockBuffer(ref->topbuf, BUFFER_LOCK_SHARE);
 	bx_dir_check_top(state->index, ref->topbuf, partition);
 	ref->desc = BxPageGetTop(BufferGetPage(ref->topbuf))->self;
 	LockBuffer(ref->topbuf, BUFFER_LOCK_UNLOCK);
 	check_ref(state, ref);
+}
+
+/* Gets ready to search a partition, if it is for one element. */
+static void
+pin_first_slice(SearchState *state, NodeRef *ref)
+{
+	if (state->search->query->nelements == 1 &&
+		ref->desc.state == BX_NODE_PRESENT)
+		pin_slice(state, ref, &state->probes[BX_LEVEL_PARTITION][0]);
 }
 
 /* Searches a partition, and lets go of its top-level page. */
@@ -761,6 +786,7 @@ search_partition(SearchState *state, NodeRef *ref)
 		segment->level = BX_LEVEL_SEGMENT;
 		segment->node = ref->node * BX_FANOUT + c;
 		segment->topbuf = ref->topbuf;
+		segment->slicebuf = InvalidBuffer;
 		segment->desc = top->child[c];
 		nsegments++;
 	}
@@ -806,22 +832,26 @@ partitioned_search(BxSearch *search)
 
 	/*
 	 * A ring of the partitions that are open, of which "lead" are ahead of
-	 * the search.  Each has a page pinned, and there may be few buffers.
+	 * the search.  Each has pages pinned, and there may be few buffers.
 	 */
-	lead = Min(state.prefetch / 2, 4);
+	lead = Max(1, Min(state.prefetch / 2, 4));
 	opened = palloc(sizeof(NodeRef) * (lead + 1));
 	for (uint64 i = 0; i < (uint64) npartitions + 2 * lead; i++)
 	{
-		if (lead > 0 && i < npartitions && tops[i] != 0)
+		if (state.prefetch > 0 && i < npartitions && tops[i] != 0)
 			PrefetchBuffer(search->index, MAIN_FORKNUM, tops[i]);
 		if (i >= lead && i - lead < npartitions && tops[i - lead] != 0)
 		{
 			NodeRef    *ref = &opened[(i - lead) % (lead + 1)];
 
 			open_partition(&state, ref, i - lead, tops[i - lead]);
-			if (lead > 0)
-				prefetch_node(&state, ref, state.probes[BX_LEVEL_PARTITION]);
+			prefetch_node(&state, ref, state.probes[BX_LEVEL_PARTITION]);
 		}
+
+		/* the next one to be searched, if it is in memory by now */
+		if (i + 1 >= 2 * lead && i + 1 - 2 * lead < npartitions &&
+			tops[i + 1 - 2 * lead] != 0)
+			pin_first_slice(&state, &opened[(i + 1 - 2 * lead) % (lead + 1)]);
 		if (i >= 2 * lead && tops[i - 2 * lead] != 0)
 			search_partition(&state, &opened[(i - 2 * lead) % (lead + 1)]);
 	}
