@@ -37,7 +37,7 @@ bench_start()
 		done=$((done + step))
 	done
 	progress "vacuuming ..."
-	sql -c "VACUUM (ANALYZE) item" -c "CALL choose_keys(300)"
+	sql -c "VACUUM (ANALYZE) item" -c "CALL choose_keys(${KEYS:-3000})"
 	progress ""
 	sql -At -c "SELECT format('%s rows (uuid, timestamp, text), %s, %s rows a page; PostgreSQL %s',
 		to_char($rows, 'FM999,999,999,999'), pg_size_pretty(pg_relation_size('item')),
