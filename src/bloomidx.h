@@ -24,6 +24,7 @@
 #include "debug.h"
 #include "filter.h"
 #include "format.h"
+#include "packed.h"
 
 /* The one strategy and the one support function of an operator class. */
 #define BX_EQUAL_STRATEGY	1
@@ -106,8 +107,10 @@ typedef struct BxVacuum
 	IndexInfo  *indexInfo;
 	BufferAccessStrategy strategy;
 	Size		memory;			/* bytes that it may use */
+	bool		drop_only;		/* only drop what failed rebuilds left */
 	uint32		segments;		/* rebuilt */
 	uint32		summaries;
+	uint32		pages;			/* rebuilt, in layout block */
 	uint32		failures;
 	BlockNumber freed_pages;	/* those of the old filters */
 	BlockNumber free_pages;		/* all that can be used again */
@@ -151,6 +154,8 @@ typedef struct BxInsert
 typedef struct BxLayout
 {
 	uint8		id;				/* BX_LAYOUT_xxx */
+	bool		sequential;		/* a search reads all of the index, in order,
+								 * and tests every range */
 
 	void		(*build_begin) (BxBuild *build);
 	void		(*build_add) (BxBuild *build, uint32 range, double done,
@@ -179,16 +184,22 @@ typedef struct BxLayout
 								 double elements, double hit_ranges);
 } BxLayout;
 
-/* One filter page that is to get a key; see bx_page_set_bits. */
-typedef struct BxTarget
+/* Bits that a key sets in one page; see bx_page_set_bits. */
+#define BX_MAX_KEY_BITS		Max(BX_MAX_PROBES, BX_PACKED_MAX_PROBES)
+
+typedef struct BxPageBits
 {
 	Buffer		buffer;
-	uint64		lh;				/* the key's hash for the node's level */
-	int			nprobes;
-	int			child;
-} BxTarget;
+	LocationIndex lower;		/* pd_lower of a page of this kind with bits */
+	int			n;
+	struct
+	{
+		uint16		offset;		/* from the page's start */
+		uint8		bit;
+	}			at[BX_MAX_KEY_BITS];
+} BxPageBits;
 
-#define BX_MAX_TARGETS		2
+#define BX_MAX_BITS_PAGES	2
 
 /* handler.c */
 extern const BxLayout *bx_layout_by_id(Relation index, uint8 id);
@@ -219,8 +230,8 @@ extern bool bx_page_is_slice(Page page, int level, uint32 node, uint32 slice,
 extern BlockNumber bx_page_extend(Relation index, uint32 npages);
 extern void bx_page_write_new(Relation index, BlockNumber blkno,
 							  const char *image, bool wal);
-extern void bx_page_set_bits(Relation index, const BxTarget *targets,
-							 int ntargets);
+extern void bx_page_set_bits(Relation index, const BxPageBits *pages,
+							 int npages);
 extern void bx_meta_init(Page page, const BxOptions *options, uint8 lg_base);
 extern void bx_meta_read(Relation index, BxMetaPageData *meta);
 extern void bx_meta_write(Relation index, const BxMetaPageData *meta);
@@ -247,6 +258,7 @@ extern void bx_dir_update_top(Relation index, uint32 partition, int child,
 							  const BxNodeDesc *desc, const BxShadow *shadow);
 extern uint64 bx_dir_ranges(BlockNumber heap_blocks, uint8 lg_base);
 extern uint8 bx_dir_auto_lg_base(double keys_per_page);
+extern double bx_dir_rows_per_page(Relation heap, ItemPointer tid);
 extern void bx_dir_make_segment(Relation index, Relation heap,
 								ItemPointer tid);
 extern bool bx_dir_measure(Relation index, int level, uint32 node,
@@ -302,6 +314,9 @@ extern void bx_rebuild_index(BxVacuum *vacuum);
 /* partitioned.c */
 extern const BxLayout bx_layout_partitioned;
 
+/* block.c */
+extern const BxLayout bx_layout_block;
+
 /* heapscan.c */
 typedef struct BxHeapScan BxHeapScan;
 typedef void (*BxRangeCallback) (void *arg, uint32 range, double done,
@@ -347,6 +362,21 @@ extern IndexBulkDeleteResult *bxbulkdelete(IndexVacuumInfo *info,
 										   void *callback_state);
 extern IndexBulkDeleteResult *bxvacuumcleanup(IndexVacuumInfo *info,
 											  IndexBulkDeleteResult *stats);
+
+extern void bx_vacuum_scan_ranges(BxVacuum *vacuum, uint8 lg_base,
+								  uint64 first, uint64 n,
+								  BxRangeCallback callback, void *arg);
+extern bool bx_vacuum_try(BxVacuum *vacuum, void (*rebuild) (void *),
+						  void *arg);
+
+/* Filters are rebuilt if their rate is this many times the target ... */
+#define BX_RATE_TOLERANCE	2.0
+
+/*
+ * ... and they have this many times the keys that they were made for: else
+ * the new ones would come out the same.
+ */
+#define BX_KEYS_TOLERANCE	1.1
 
 /* cost.c */
 extern void bxcostestimate(struct PlannerInfo *root, struct IndexPath *path,

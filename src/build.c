@@ -201,7 +201,7 @@ bxbuild(Relation heap, Relation index, IndexInfo *indexInfo)
 		scan_heap(&build, result);
 
 	/* pages without keys tell nothing of those to come */
-	if (build.meta->stats.partitions == 0 && options.pages_per_range == 0)
+	if (build.meta->stats.segments == 0 && options.pages_per_range == 0)
 		build.meta->lg_base = BX_LG_BASE_UNSET;
 	bx_page_write_new(index, BX_METAPAGE_BLKNO, metapage.data, false);
 

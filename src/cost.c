@@ -19,6 +19,9 @@
 
 #include "bloomidx.h"
 
+/* Testing one filter for one key, in units of cpu_operator_cost. */
+#define TEST_COST		0.5
+
 /* What the model knows of an index. */
 typedef struct IndexFacts
 {
@@ -251,7 +254,10 @@ bxcostestimate(PlannerInfo *root, IndexPath *path, double loop_count,
 	*indexStartupCost = index_other_operands_eval_cost(root, quals) +
 		recheck.startup;
 	*indexTotalCost = *indexStartupCost +
-		index_pages * random_page_cost +
+		index_pages * (facts.layout->sequential ? seq_page_cost :
+					   random_page_cost) +
+		(facts.layout->sequential ? facts.ranges * Max(elements, 1) *
+		 TEST_COST * cpu_operator_cost : 0) +
 		(index_pages + heap_pages) * 10 * cpu_operator_cost +
 		elements * 10 * cpu_operator_cost +
 		Max(tuples - charged, 0) * (cpu_tuple_cost + recheck.per_tuple);

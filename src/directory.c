@@ -490,8 +490,8 @@ keys_of_predecessor(Relation index, int level, uint32 node,
 }
 
 /* Rows of a heap page, if all are as large as the one at tid. */
-static double
-rows_per_page(Relation heap, ItemPointer tid)
+double
+bx_dir_rows_per_page(Relation heap, ItemPointer tid)
 {
 	Buffer		buffer = ReadBuffer(heap, ItemPointerGetBlockNumber(tid));
 	OffsetNumber offnum = ItemPointerGetOffsetNumber(tid);
@@ -666,7 +666,7 @@ bx_dir_make_segment(Relation index, Relation heap, ItemPointer tid)
 	uint32		partition;
 
 	/* each column leaves a key, and a marker that soon repeats itself */
-	keys_per_page = rows_per_page(heap, tid) *
+	keys_per_page = bx_dir_rows_per_page(heap, tid) *
 		IndexRelationGetNumberOfKeyAttributes(index);
 
 	LockPage(index, BX_METAPAGE_BLKNO, ExclusiveLock);

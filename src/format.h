@@ -45,6 +45,8 @@
 #define BX_PAGE_MAP			2
 #define BX_PAGE_TOP			3
 #define BX_PAGE_SLICE		4
+#define BX_PAGE_BLOCK		5
+#define BX_PAGE_SCRATCH		6
 
 /* Last two bytes of every page; other access methods use other numbers. */
 #define BX_PAGE_ID			0xB1D7
@@ -53,15 +55,20 @@
 typedef struct BxPageOpaqueData
 {
 	uint32		node;			/* top, slice: number of the node on its
-								 * level; map: number of the map page */
+								 * level; map, block: number of the page;
+								 * scratch: of the one that it will replace */
 	uint32		slice;			/* slice: number of this slice, below nslices */
-	uint32		nslices;		/* slice: as in the node's descriptor */
+	uint32		nslices;		/* slice: as in the node's descriptor; block,
+								 * scratch: ranges of a page */
 	uint32		generation;		/* slice: as in the node's descriptor */
 	uint16		nprobes;		/* slice: as in the node's descriptor */
-	uint8		level;			/* top, slice: level of the node */
+	uint8		level;			/* top, slice: level of the node; block,
+								 * scratch: lg_base */
 	uint8		kind;			/* BX_PAGE_xxx */
-	uint32		reserved[2];
-	uint16		reserved2;
+	uint32		keys;			/* block: keys that its filters had, by their
+								 * fill, when they were made */
+	uint32		reserved;
+	uint16		flags;			/* block: BX_BLOCK_xxx */
 	uint16		page_id;		/* BX_PAGE_ID */
 } BxPageOpaqueData;
 
@@ -153,8 +160,33 @@ typedef struct BxRegionData
 #define BX_MAX_MAPS \
 	((BX_MAX_PARTITIONS + BX_PARTITIONS_PER_MAP - 1) / BX_PARTITIONS_PER_MAP)
 
+/*
+ * Layout "block".  Block 1 is the scratch page, and page n of the filters is
+ * at a block that is computed.  Each has the filters of as many consecutive
+ * ranges, one behind the other, and at its end an array of where each starts,
+ * counted from the content's start, with one entry more for the end of the
+ * last.  Filters are as in packed.h.
+ */
+#define BX_SCRATCH_BLKNO		1
+#define BX_FIRST_BLOCK_BLKNO	2
+
+#define BX_BLOCK_SPACE(nranges) \
+	(BX_CONTENT_SIZE - sizeof(uint16) * ((Size) (nranges) + 1))
+#define BX_BLOCK_LOWER(nranges)	(BX_CONTENT_OFFSET + BX_BLOCK_SPACE(nranges))
+#define BxPageGetOffsets(page, nranges) \
+	((uint16 *) ((char *) (page) + BX_BLOCK_LOWER(nranges)))
+
+/* every filter has at least 9 bytes, and its entry two */
+#define BX_MAX_BLOCK_RANGES \
+	((int) ((BX_CONTENT_SIZE - sizeof(uint16)) / (9 + sizeof(uint16))))
+
+/* flags of a page of filters */
+#define BX_BLOCK_SHADOWED		0x0001	/* bits go to the scratch page, too */
+#define BX_BLOCK_DOUBT			0x0002	/* some filters match everything */
+
 /* Layouts. */
 #define BX_LAYOUT_PARTITIONED	1
+#define BX_LAYOUT_BLOCK			2
 
 /* lg_base of an index whose first key has not come yet. */
 #define BX_LG_BASE_UNSET		0xFF
@@ -172,10 +204,12 @@ typedef struct BxFreeExtent
 /* What VACUUM and CREATE INDEX last counted, for the planner. */
 typedef struct BxStats
 {
-	uint32		segments;		/* segments that have slices */
+	uint32		segments;		/* segments that have slices; in layout block
+								 * pages of filters */
 	uint32		partitions;		/* partitions that have a top-level page */
 	uint32		summarized;		/* and a summary */
 	uint32		slices;			/* slice pages of segments */
+	uint32		ranges_per_page;	/* layout block */
 	float		range_keys;		/* distinct keys of a range, with markers */
 	float		segment_rate;	/* false-positive rate of a range's filter */
 	float		summary_rate;	/* and of a segment's, in the summary */
@@ -189,9 +223,12 @@ typedef struct BxMetaPageData
 	uint16		hash_version;
 	uint8		layout;			/* BX_LAYOUT_xxx */
 	uint8		lg_base;		/* log2 of pages per range; frozen once set */
-	uint32		reserved;
+	uint16		block_ranges;	/* layout block: ranges of a page, or 0 as
+								 * long as there is none */
+	uint16		reserved;
 	double		false_positive_rate;
 	BxStats		stats;
+	uint32		block_pages;	/* layout block: pages of filters */
 	uint32		next_generation;
 	uint32		nfree;
 	BxFreeExtent free[BX_MAX_FREE_EXTENTS];
@@ -204,6 +241,7 @@ StaticAssertDecl(sizeof(BxPageOpaqueData) == 32, "special area is 32 bytes");
 StaticAssertDecl(sizeof(BxMetaPageData) <= BX_CONTENT_SIZE, "metapage too big");
 StaticAssertDecl(sizeof(BxTopPageData) <= BX_CONTENT_SIZE, "top page too big");
 StaticAssertDecl(sizeof(BxRegionData) <= BX_CONTENT_SIZE, "region too big");
+StaticAssertDecl(BX_OPAQUE_OFFSET <= PG_UINT16_MAX, "offsets too big");
 StaticAssertDecl(SizeOfPageHeaderData <= BX_CONTENT_OFFSET, "page header too big");
 
 #endif							/* BX_FORMAT_H */

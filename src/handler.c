@@ -29,7 +29,9 @@ _PG_init(void)
 const BxLayout *
 bx_layout_by_id(Relation index, uint8 id)
 {
-	static const BxLayout *const layouts[] = {&bx_layout_partitioned};
+	static const BxLayout *const layouts[] = {
+		&bx_layout_partitioned, &bx_layout_block
+	};
 
 	for (int i = 0; i < lengthof(layouts); i++)
 	{

@@ -15,6 +15,7 @@ static relopt_kind option_kind;
 
 static relopt_enum_elt_def layouts[] = {
 	{"partitioned", BX_LAYOUT_PARTITIONED},
+	{"block", BX_LAYOUT_BLOCK},
 	{(const char *) NULL}
 };
 
@@ -26,7 +27,7 @@ bx_options_init(void)
 	add_enum_reloption(option_kind, "layout",
 					   "How the filters are laid out on the index's pages",
 					   layouts, BX_LAYOUT_PARTITIONED,
-					   "The only valid value is \"partitioned\".",
+					   "Valid values are \"partitioned\" and \"block\".",
 					   AccessExclusiveLock);
 	add_int_reloption(option_kind, "pages_per_range",
 					  "Heap pages that share a filter, a power of two; 0 means automatic",

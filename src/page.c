@@ -38,6 +38,9 @@ content_size(uint8 kind)
 			return sizeof(BxRegionData) * BX_REGIONS_PER_MAP;
 		case BX_PAGE_TOP:
 			return sizeof(BxTopPageData);
+		case BX_PAGE_BLOCK:
+		case BX_PAGE_SCRATCH:
+			return BX_CONTENT_SIZE;
 		default:
 			return 0;
 	}
@@ -163,7 +166,7 @@ bx_page_write_new(Relation index, BlockNumber blkno, const char *image,
  * length and that many bytes, which is what a generic record consists of.
  */
 #define FRAGMENT_HEADER		(2 * sizeof(uint16))
-#define MAX_FRAGMENTS_SIZE	((FRAGMENT_HEADER + 1) * BX_MAX_PROBES + \
+#define MAX_FRAGMENTS_SIZE	((FRAGMENT_HEADER + 1) * BX_MAX_KEY_BITS + \
 							 FRAGMENT_HEADER + sizeof(LocationIndex))
 
 typedef struct Fragments
@@ -185,41 +188,36 @@ append_fragment(Fragments *fragments, Page page, const void *start, uint16 len)
 	fragments->size += FRAGMENT_HEADER + len;
 }
 
-/* Sets the bits of one target in its page and notes what changed. */
+/* Sets bits in a page and notes what changed. */
 static void
-set_target_bits(const BxTarget *target, Fragments *fragments)
+set_page_bits(const BxPageBits *bits, Fragments *fragments)
 {
-	Page		page = BufferGetPage(target->buffer);
+	Page		page = BufferGetPage(bits->buffer);
 	PageHeader	header = (PageHeader) page;
-	uint32		x = bx_filter_first(target->lh);
-	uint8		bit = 1 << (target->child & 7);
 
 	fragments->size = 0;
 
 	/* No bit may lie in the hole: replay and page images leave it zero. */
-	if (header->pd_lower != BX_SLICE_LOWER_FULL)
+	if (header->pd_lower != bits->lower)
 	{
-		header->pd_lower = BX_SLICE_LOWER_FULL;
+		header->pd_lower = bits->lower;
 		append_fragment(fragments, page, &header->pd_lower,
 						sizeof(header->pd_lower));
 	}
-	for (int i = 0; i < target->nprobes; i++)
+	for (int i = 0; i < bits->n; i++)
 	{
-		uint8	   *byte = (uint8 *) BxPageGetContent(page) +
-		bx_filter_row(x, BX_SLICE_ROWS) * BX_ROW_BYTES +
-		(target->child >> 3);
+		uint8	   *byte = (uint8 *) page + bits->at[i].offset;
 
-		if (!(*byte & bit))
+		if (!(*byte & bits->at[i].bit))
 		{
-			*byte |= bit;
+			*byte |= bits->at[i].bit;
 			append_fragment(fragments, page, byte, 1);
 		}
-		x = bx_filter_next(x);
 	}
 }
 
 /*
- * Sets a key's bits in one or two slice pages, which the caller has locked
+ * Sets a key's bits in one or two pages, which the caller has locked
  * exclusively, and logs them.
  *
  * This writes the same generic record that GenericXLogFinish would, but knows
@@ -228,23 +226,23 @@ set_target_bits(const BxTarget *target, Fragments *fragments)
  * of the upper level must come first.
  */
 void
-bx_page_set_bits(Relation index, const BxTarget *targets, int ntargets)
+bx_page_set_bits(Relation index, const BxPageBits *pages, int npages)
 {
-	Fragments	fragments[BX_MAX_TARGETS];
+	Fragments	fragments[BX_MAX_BITS_PAGES];
 	bool		wal = RelationNeedsWAL(index);
 
-	Assert(ntargets > 0 && ntargets <= BX_MAX_TARGETS);
+	Assert(npages > 0 && npages <= BX_MAX_BITS_PAGES);
 
 	if (wal)
 		XLogBeginInsert();
 	START_CRIT_SECTION();
-	for (int i = 0; i < ntargets; i++)
+	for (int i = 0; i < npages; i++)
 	{
-		set_target_bits(&targets[i], &fragments[i]);
-		MarkBufferDirty(targets[i].buffer);
+		set_page_bits(&pages[i], &fragments[i]);
+		MarkBufferDirty(pages[i].buffer);
 		if (wal)
 		{
-			XLogRegisterBuffer(i, targets[i].buffer, REGBUF_STANDARD);
+			XLogRegisterBuffer(i, pages[i].buffer, REGBUF_STANDARD);
 			XLogRegisterBufData(i, fragments[i].data, fragments[i].size);
 		}
 	}
@@ -252,8 +250,8 @@ bx_page_set_bits(Relation index, const BxTarget *targets, int ntargets)
 	{
 		XLogRecPtr	lsn = XLogInsert(RM_GENERIC_ID, 0);
 
-		for (int i = 0; i < ntargets; i++)
-			PageSetLSN(BufferGetPage(targets[i].buffer), lsn);
+		for (int i = 0; i < npages; i++)
+			PageSetLSN(BufferGetPage(pages[i].buffer), lsn);
 	}
 	END_CRIT_SECTION();
 }
@@ -292,7 +290,8 @@ check_version(Relation index, const char *what, uint32 found, uint32 known)
 static bool
 has_pages(const BxMetaPageData *meta)
 {
-	bool		result = meta->stats.partitions > 0 || meta->nfree > 0;
+	bool		result = meta->stats.segments > 0 || meta->nfree > 0 ||
+	meta->block_pages > 0;
 
 	for (uint32 i = 0; i < BX_MAX_MAPS; i++)
 		result = result || meta->map[i] != 0;
@@ -310,6 +309,8 @@ check_meta(Relation index, const BxMetaPageData *meta)
 		!(meta->false_positive_rate >= BX_MIN_RATE &&
 		  meta->false_positive_rate <= BX_MAX_RATE) ||
 		meta->nfree > BX_MAX_FREE_EXTENTS ||
+		meta->block_ranges > BX_MAX_BLOCK_RANGES ||
+		(meta->block_pages > 0 && meta->block_ranges == 0) ||
 		(meta->lg_base == BX_LG_BASE_UNSET && has_pages(meta)))
 		bx_page_corrupted(index, BX_METAPAGE_BLKNO, "impossible metapage");
 }

@@ -222,7 +222,9 @@ typedef struct SliceTarget
 	uint32		node;
 	uint32		slice;
 	const BxNodeDesc *desc;
-	BxTarget	bits;
+	Buffer		buffer;
+	uint64		lh;				/* the key's hash for the level */
+	int			child;
 } SliceTarget;
 
 static void *
@@ -295,20 +297,19 @@ add_target(SliceTarget *targets, int n, Relation index, int level, uint32 node,
 	target->level = level;
 	target->node = node;
 	target->desc = desc;
-	target->bits.lh = bx_filter_level_hash(key, level);
-	target->bits.nprobes = desc->nprobes;
-	target->bits.child = child;
-	target->slice = bx_filter_slice(target->bits.lh, desc->nslices);
-	target->bits.buffer = ReadBuffer(index, desc->start + target->slice);
+	target->lh = bx_filter_level_hash(key, level);
+	target->child = child;
+	target->slice = bx_filter_slice(target->lh, desc->nslices);
+	target->buffer = ReadBuffer(index, desc->start + target->slice);
 	return n + 1;
 }
 
 static bool
 has_key(const SliceTarget *target)
 {
-	return bx_filter_test(BxPageGetContent(BufferGetPage(target->bits.buffer)),
-						  BX_SLICE_ROWS, target->bits.nprobes,
-						  target->bits.lh, target->bits.child);
+	return bx_filter_test(BxPageGetContent(BufferGetPage(target->buffer)),
+						  BX_SLICE_ROWS, target->desc->nprobes, target->lh,
+						  target->child);
 }
 
 /*
@@ -323,11 +324,30 @@ surely_has_key(const SliceTarget *target)
 
 	if (has_key(target))
 	{
-		LockBuffer(target->bits.buffer, BUFFER_LOCK_SHARE);
+		LockBuffer(target->buffer, BUFFER_LOCK_SHARE);
 		result = has_key(target);
-		LockBuffer(target->bits.buffer, BUFFER_LOCK_UNLOCK);
+		LockBuffer(target->buffer, BUFFER_LOCK_UNLOCK);
 	}
 	return result;
+}
+
+/* Where the key's bits are. */
+static void
+locate_bits(const SliceTarget *target, BxPageBits *bits)
+{
+	uint32		x = bx_filter_first(target->lh);
+
+	bits->buffer = target->buffer;
+	bits->lower = BX_SLICE_LOWER_FULL;
+	bits->n = target->desc->nprobes;
+	for (int i = 0; i < bits->n; i++)
+	{
+		bits->at[i].offset = BX_CONTENT_OFFSET +
+			bx_filter_row(x, BX_SLICE_ROWS) * BX_ROW_BYTES +
+			(target->child >> 3);
+		bits->at[i].bit = 1 << (target->child & 7);
+		x = bx_filter_next(x);
+	}
 }
 
 /*
@@ -339,13 +359,13 @@ surely_has_key(const SliceTarget *target)
 static void
 set_key(Relation index, const SliceTarget *targets, int n)
 {
-	BxTarget	missing[BX_MAX_TARGETS];
+	BxPageBits	missing[BX_MAX_BITS_PAGES];
 	int			nmissing = 0;
 
 	for (int i = 0; i < n; i++)
 	{
 		const SliceTarget *target = &targets[i];
-		Buffer		buffer = target->bits.buffer;
+		Buffer		buffer = target->buffer;
 
 		bx_page_check(index, buffer, BX_PAGE_SLICE);
 		if (!bx_page_is_slice(BufferGetPage(buffer), target->level,
@@ -353,7 +373,7 @@ set_key(Relation index, const SliceTarget *targets, int n)
 			bx_page_corrupted(index, BufferGetBlockNumber(buffer),
 							  "not the page that the directory says");
 		if (!surely_has_key(target))
-			missing[nmissing++] = target->bits;
+			locate_bits(target, &missing[nmissing++]);
 	}
 	if (nmissing == 0)
 		return;
@@ -377,7 +397,7 @@ insert_key(PartitionedInsert *state, Relation index, Buffer topbuf,
 	int			child = range % BX_FANOUT;
 	int			up = state->segment % BX_FANOUT;
 	uint32		partition = state->segment / BX_FANOUT;
-	SliceTarget targets[BX_MAX_TARGETS + 1];
+	SliceTarget targets[BX_MAX_BITS_PAGES + 1];
 	int			nmain = 0;
 	int			n;
 	bool		current;
@@ -408,7 +428,7 @@ insert_key(PartitionedInsert *state, Relation index, Buffer topbuf,
 	}
 	LockBuffer(topbuf, BUFFER_LOCK_UNLOCK);
 	for (int i = 0; i < n; i++)
-		ReleaseBuffer(targets[i].bits.buffer);
+		ReleaseBuffer(targets[i].buffer);
 	return current;
 }
 

@@ -28,24 +28,12 @@
 
 #include <math.h>
 
-#include "access/xact.h"
 #include "lib/hyperloglog.h"
 #include "miscadmin.h"
 #include "storage/lmgr.h"
-#include "utils/memutils.h"
 #include "utils/rel.h"
-#include "utils/resowner.h"
 
 #include "bloomidx.h"
-
-/* A rate of this many times the target is too high. */
-#define RATE_TOLERANCE		2.0
-
-/*
- * But only if there are this many times more keys than planned: else a
- * rebuild would come to the same size again.
- */
-#define KEYS_TOLERANCE		1.1
 
 /* How often the heap may be read for one node. */
 #define MAX_PASSES			16
@@ -58,7 +46,6 @@ typedef struct Rebuild
 {
 	BxVacuum   *vacuum;
 	BxMetaPageData meta;		/* a copy, for what is frozen */
-	bool		drop_only;		/* only drop what is left of others */
 	int			level;
 	uint32		node;
 	uint32		partition;
@@ -97,16 +84,8 @@ target_rate(const Rebuild *rebuild)
 static void
 scan_ranges(Rebuild *rebuild, uint64 first, uint64 n, BxRangeCallback callback)
 {
-	BxVacuum   *vacuum = rebuild->vacuum;
-	BlockNumber heap_blocks = RelationGetNumberOfBlocks(vacuum->heap);
-	uint64		end = bx_dir_ranges(heap_blocks, rebuild->meta.lg_base);
-	BxHeapScan *scan;
-
-	scan = bx_heapscan_begin(vacuum->heap, vacuum->index, vacuum->indexInfo,
-							 vacuum->memory / 8);
-	bx_heapscan_ranges(scan, rebuild->meta.lg_base, first, Min(first + n, end),
-					   heap_blocks, callback, rebuild);
-	bx_heapscan_end(scan);
+	bx_vacuum_scan_ranges(rebuild->vacuum, rebuild->meta.lg_base, first, n,
+						  callback, rebuild);
 }
 
 /* Counts the keys of a child that is a range. */
@@ -311,8 +290,9 @@ set_baseline(Rebuild *rebuild)
 
 /* Rebuilds a node: the four steps. */
 static void
-rebuild_node(Rebuild *rebuild)
+rebuild_node(void *arg)
 {
+	Rebuild    *rebuild = arg;
 	Relation	index = rebuild->vacuum->index;
 	double		keys;
 	BxPlan		plan;
@@ -358,73 +338,12 @@ drop_shadow(Relation index, uint32 partition)
 	}
 }
 
-/* Whether an error may come from a row, and not from the server or the index. */
-static bool
-is_about_a_row(int sqlerrcode)
-{
-	int			category = ERRCODE_TO_CATEGORY(sqlerrcode);
-
-	return category != ERRCODE_OPERATOR_INTERVENTION &&
-		category != ERRCODE_INSUFFICIENT_RESOURCES &&
-		category != ERRCODE_SYSTEM_ERROR &&
-		sqlerrcode != ERRCODE_INDEX_CORRUPTED;
-}
-
-/*
- * Rebuilds a node in a subtransaction.  An index expression may fail on a row
- * whose own insert is about to fail for the same reason, and a value's TOAST
- * rows may be gone; then the old slices stay.
- */
+/* Rebuilds a node; if that fails because of a row, the old slices stay. */
 static void
 rebuild_safely(Rebuild *rebuild)
 {
-	BxVacuum   *vacuum = rebuild->vacuum;
-	MemoryContext oldcxt = CurrentMemoryContext;
-	ResourceOwner oldowner = CurrentResourceOwner;
-	MemoryContext cxt;
-
-	/* the leader of a parallel VACUUM may not start subtransactions */
-	if (IsInParallelMode())
-	{
-		rebuild_node(rebuild);
-		return;
-	}
-
-	cxt = AllocSetContextCreate(oldcxt, "bloomidx rebuild",
-								ALLOCSET_DEFAULT_SIZES);
-	BeginInternalSubTransaction(NULL);
-	MemoryContextSwitchTo(cxt);
-	PG_TRY();
-	{
-		rebuild_node(rebuild);
-		ReleaseCurrentSubTransaction();
-		MemoryContextSwitchTo(oldcxt);
-		CurrentResourceOwner = oldowner;
-	}
-	PG_CATCH();
-	{
-		ErrorData  *error;
-
-		/* whatever it was, the subtransaction is ours to end */
-		MemoryContextSwitchTo(oldcxt);
-		error = CopyErrorData();
-		FlushErrorState();
-		RollbackAndReleaseCurrentSubTransaction();
-		MemoryContextSwitchTo(oldcxt);
-		CurrentResourceOwner = oldowner;
-		if (!is_about_a_row(error->sqlerrcode))
-			ReThrowError(error);
-		ereport(WARNING,
-				(errcode(error->sqlerrcode),
-				 errmsg("could not rebuild filters of index \"%s\": %s",
-						RelationGetRelationName(vacuum->index), error->message),
-				 errdetail("The old filters are still in use.")));
-		FreeErrorData(error);
-		drop_shadow(vacuum->index, rebuild->partition);
-		vacuum->failures++;
-	}
-	PG_END_TRY();
-	MemoryContextDelete(cxt);
+	if (!bx_vacuum_try(rebuild->vacuum, rebuild_node, rebuild))
+		drop_shadow(rebuild->vacuum->index, rebuild->partition);
 }
 
 /*
@@ -450,8 +369,8 @@ needs_other_slices(Rebuild *rebuild, bool growing, int doubtful)
 	 */
 	if ((desc->flags & BX_DESC_DOUBT) && measure.nfull > 2 * doubtful)
 		return true;
-	if (measure.rate > target_rate(rebuild) * RATE_TOLERANCE &&
-		measure.keys > desc->keys * KEYS_TOLERANCE &&
+	if (measure.rate > target_rate(rebuild) * BX_RATE_TOLERANCE &&
+		measure.keys > desc->keys * BX_KEYS_TOLERANCE &&
 		!(desc->flags & BX_DESC_DOUBT))
 		return true;
 	if (growing || measure.keys > desc->keys / 2)
@@ -465,7 +384,7 @@ static bool
 needs_rebuild(Rebuild *rebuild, bool growing, int segments, int doubtful)
 {
 	/* what failed for one node would fail for the next, too */
-	if (rebuild->vacuum->failures > 0 || rebuild->drop_only)
+	if (rebuild->vacuum->failures > 0 || rebuild->vacuum->drop_only)
 		return false;
 	switch (rebuild->old.state)
 	{
@@ -538,19 +457,6 @@ repair_partition(Rebuild *rebuild, uint32 partition, uint32 last_segment)
 		rebuild_safely(rebuild);
 }
 
-/* Whether a row may be impossible to hash: by an expression, or its TOAST. */
-static bool
-may_fail(const BxVacuum *vacuum)
-{
-	TupleDesc	desc = RelationGetDescr(vacuum->index);
-	bool		result = vacuum->indexInfo->ii_Expressions != NIL ||
-	vacuum->indexInfo->ii_Predicate != NIL;
-
-	for (int i = 0; i < desc->natts; i++)
-		result = result || TupleDescAttr(desc, i)->attlen == -1;
-	return result;
-}
-
 /* Repairs all partitions that the heap has, and reclaims pages. */
 void
 bx_rebuild_index(BxVacuum *vacuum)
@@ -564,16 +470,6 @@ bx_rebuild_index(BxVacuum *vacuum)
 	bx_meta_read(vacuum->index, &rebuild.meta);
 	if (rebuild.meta.lg_base == BX_LG_BASE_UNSET)
 		return;
-
-	/*
-	 * The leader of a parallel VACUUM has no means to catch an error (see
-	 * rebuild_safely).  A VACUUM without workers will do it.
-	 */
-	rebuild.drop_only = IsInParallelMode() && may_fail(vacuum);
-	if (rebuild.drop_only)
-		ereport(DEBUG1,
-				(errmsg_internal("filters of index \"%s\" are not rebuilt in a parallel VACUUM",
-								 RelationGetRelationName(vacuum->index))));
 
 	ranges = bx_dir_ranges(RelationGetNumberOfBlocks(vacuum->heap),
 						   rebuild.meta.lg_base);

@@ -12,6 +12,7 @@
 #include "postgres.h"
 
 #include "access/table.h"
+#include "access/xact.h"
 #include "access/xlog.h"
 #include "catalog/index.h"
 #include "fmgr.h"
@@ -21,7 +22,9 @@
 #include "utils/acl.h"
 #include "utils/guc.h"
 #include "utils/lsyscache.h"
+#include "utils/memutils.h"
 #include "utils/rel.h"
+#include "utils/resowner.h"
 
 #include "bloomidx.h"
 
@@ -58,6 +61,106 @@ refresh_stats(Relation index, const BxLayout *layout,
 	UnlockPage(index, BX_METAPAGE_BLKNO, ExclusiveLock);
 }
 
+/* Hands the keys of some ranges, as far as the heap goes now, to a callback. */
+void
+bx_vacuum_scan_ranges(BxVacuum *vacuum, uint8 lg_base, uint64 first, uint64 n,
+					  BxRangeCallback callback, void *arg)
+{
+	BlockNumber heap_blocks = RelationGetNumberOfBlocks(vacuum->heap);
+	uint64		end = bx_dir_ranges(heap_blocks, lg_base);
+	BxHeapScan *scan;
+
+	scan = bx_heapscan_begin(vacuum->heap, vacuum->index, vacuum->indexInfo,
+							 vacuum->memory / 8);
+	bx_heapscan_ranges(scan, lg_base, first, Min(first + n, end), heap_blocks,
+					   callback, arg);
+	bx_heapscan_end(scan);
+}
+
+/* Whether an error may come from a row, and not from the server or the index. */
+static bool
+is_about_a_row(int sqlerrcode)
+{
+	int			category = ERRCODE_TO_CATEGORY(sqlerrcode);
+
+	return category != ERRCODE_OPERATOR_INTERVENTION &&
+		category != ERRCODE_INSUFFICIENT_RESOURCES &&
+		category != ERRCODE_SYSTEM_ERROR &&
+		sqlerrcode != ERRCODE_INDEX_CORRUPTED;
+}
+
+/*
+ * Rebuilds something in a subtransaction.  An index expression may fail on a
+ * row whose own insert is about to fail for the same reason, and a value's
+ * TOAST rows may be gone; then this warns and returns false, and the old
+ * filters stay.
+ */
+bool
+bx_vacuum_try(BxVacuum *vacuum, void (*rebuild) (void *), void *arg)
+{
+	MemoryContext oldcxt = CurrentMemoryContext;
+	ResourceOwner oldowner = CurrentResourceOwner;
+	MemoryContext cxt;
+	volatile bool succeeded = true;
+
+	/* the leader of a parallel VACUUM may not start subtransactions */
+	if (IsInParallelMode())
+	{
+		rebuild(arg);
+		return true;
+	}
+
+	cxt = AllocSetContextCreate(oldcxt, "bloomidx rebuild",
+								ALLOCSET_DEFAULT_SIZES);
+	BeginInternalSubTransaction(NULL);
+	MemoryContextSwitchTo(cxt);
+	PG_TRY();
+	{
+		rebuild(arg);
+		ReleaseCurrentSubTransaction();
+		MemoryContextSwitchTo(oldcxt);
+		CurrentResourceOwner = oldowner;
+	}
+	PG_CATCH();
+	{
+		ErrorData  *error;
+
+		/* whatever it was, the subtransaction is ours to end */
+		MemoryContextSwitchTo(oldcxt);
+		error = CopyErrorData();
+		FlushErrorState();
+		RollbackAndReleaseCurrentSubTransaction();
+		MemoryContextSwitchTo(oldcxt);
+		CurrentResourceOwner = oldowner;
+		if (!is_about_a_row(error->sqlerrcode))
+			ReThrowError(error);
+		ereport(WARNING,
+				(errcode(error->sqlerrcode),
+				 errmsg("could not rebuild filters of index \"%s\": %s",
+						RelationGetRelationName(vacuum->index), error->message),
+				 errdetail("The old filters are still in use.")));
+		FreeErrorData(error);
+		vacuum->failures++;
+		succeeded = false;
+	}
+	PG_END_TRY();
+	MemoryContextDelete(cxt);
+	return succeeded;
+}
+
+/* Whether a row may be impossible to hash: by an expression, or its TOAST. */
+static bool
+may_fail(const BxVacuum *vacuum)
+{
+	TupleDesc	desc = RelationGetDescr(vacuum->index);
+	bool		result = vacuum->indexInfo->ii_Expressions != NIL ||
+	vacuum->indexInfo->ii_Predicate != NIL;
+
+	for (int i = 0; i < desc->natts; i++)
+		result = result || TupleDescAttr(desc, i)->attlen == -1;
+	return result;
+}
+
 /*
  * Repairs an index, and says in *vacuum what it has done.  The caller has a
  * lock on the heap that excludes another such call.
@@ -82,6 +185,16 @@ vacuum_index(Relation heap, Relation index, BufferAccessStrategy strategy,
 	vacuum->memory = (Size) memory_kb * 1024;
 
 	/*
+	 * The leader of a parallel VACUUM has no means to catch an error (see
+	 * bx_vacuum_try).  A VACUUM without workers will do it.
+	 */
+	vacuum->drop_only = IsInParallelMode() && may_fail(vacuum);
+	if (vacuum->drop_only)
+		ereport(DEBUG1,
+				(errmsg_internal("filters of index \"%s\" are not rebuilt in a parallel VACUUM",
+								 RelationGetRelationName(index))));
+
+	/*
 	 * The lock does not keep out a function of an index expression that comes
 	 * here again.
 	 */
@@ -103,9 +216,9 @@ vacuum_index(Relation heap, Relation index, BufferAccessStrategy strategy,
 	PG_END_TRY();
 
 	ereport(message_level,
-			(errmsg("index \"%s\": rebuilt the filters of %u segments and %u summaries",
+			(errmsg("index \"%s\": rebuilt the filters of %u segments, %u summaries and %u pages",
 					RelationGetRelationName(index), vacuum->segments,
-					vacuum->summaries),
+					vacuum->summaries, vacuum->pages),
 			 errdetail("%u rebuilds failed, and %u pages are free for reuse.",
 					   vacuum->failures, vacuum->free_pages)));
 }
@@ -210,5 +323,6 @@ bloomidx_summarize(PG_FUNCTION_ARGS)
 
 	index_close(index, RowExclusiveLock);
 	table_close(heap, ShareUpdateExclusiveLock);
-	PG_RETURN_INT32((int32) (vacuum.segments + vacuum.summaries));
+	PG_RETURN_INT32((int32) (vacuum.segments + vacuum.summaries +
+							 vacuum.pages));
 }
