@@ -1,0 +1,98 @@
+-- Layout block: what it alone has.  That it answers as the other does is tested with the other's tests.
+\set ECHO none
+SET client_min_messages = warning;
+SET max_parallel_workers_per_gather = 0;
+SET jit = off;
+CREATE EXTENSION IF NOT EXISTS bloomidx;
+CREATE SCHEMA block;
+SET search_path = block, public;
+SET enable_seqscan = off;
+\pset format unaligned
+\pset tuples_only on
+
+-- ranges that the index finds for a condition, as pages: actual rows of the bitmap index scan
+CREATE FUNCTION matching_pages(tab text, condition text) RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+	plan jsonb;
+BEGIN
+	EXECUTE format('EXPLAIN (ANALYZE, TIMING OFF, SUMMARY OFF, FORMAT JSON) SELECT * FROM %I WHERE %s', tab, condition) INTO plan;
+	RETURN (plan #>> '{0,Plan,Plans,0,Actual Rows}')::numeric::bigint;
+END $$;
+CREATE FUNCTION index_pages(index regclass) RETURNS bigint LANGUAGE sql AS $$
+	SELECT pg_relation_size(index) / current_setting('block_size')::int
+$$;
+\set ECHO all
+
+-- few values in each range: some pages for what takes others many
+CREATE TABLE grouped (k int, pad text);
+INSERT INTO grouped SELECT i / 200, repeat('x', 100) FROM generate_series(1, 200000) i;
+CREATE INDEX grouped_block ON grouped USING bloomidx (k) WITH (layout = block, pages_per_range = 16);
+SELECT index_pages('grouped_block') BETWEEN 3 AND 6 AS small;
+SELECT sum(matching_pages('grouped', 'k = ' || i)) BETWEEN 100 * 3 AND 100 * 48 AS hits FROM generate_series(0, 990, 10) i;
+SELECT sum(matching_pages('grouped', 'k = ' || i)) < 0.001 * 500 * pg_relation_size('grouped') / 8192 AS misses
+FROM generate_series(5000, 5499) i;
+SELECT count(*) FROM grouped WHERE k IN (1, 2, 3, 5000);
+SELECT count(*) FROM grouped WHERE k = ANY (ARRAY(SELECT generate_series(-50, 50)));
+
+-- two keys are ANDed: a range that has one of them only does not match
+CREATE INDEX grouped_both ON grouped USING bloomidx (k, pad) WITH (layout = block, pages_per_range = 1);
+DROP INDEX grouped_block;
+SELECT matching_pages('grouped', 'k = 500 AND pad = repeat(''x'', 100)') BETWEEN 3 AND 6 AS both,
+	matching_pages('grouped', 'k = 500 AND pad = ''y''') < 2 AS only_one;
+DROP TABLE grouped;
+
+-- made on an empty table: the first row tells the geometry, and nothing is there before
+CREATE TABLE late (k int, pad text);
+CREATE INDEX late_k ON late USING bloomidx (k) WITH (layout = block);
+SELECT index_pages('late_k');
+SELECT count(*) FROM late WHERE k = 1;
+INSERT INTO late VALUES (1, 'x');
+SELECT index_pages('late_k');
+SELECT count(*) FROM late WHERE k = 1;
+INSERT INTO late SELECT i, repeat('x', 100) FROM generate_series(2, 50000) i;
+SELECT count(*) FROM generate_series(1, 50000, 97) i WHERE (SELECT count(*) FROM late WHERE k = i) <> 1;
+SELECT sum(matching_pages('late', 'k = ' || -i)) < 0.001 * 200 * pg_relation_size('late') / 8192 AS misses
+FROM generate_series(1, 200) i;
+-- a partial index whose first row comes late has pages for all that lies before
+CREATE INDEX late_partial ON late USING bloomidx (k) WITH (layout = block, pages_per_range = 1) WHERE k > 60000;
+SELECT index_pages('late_partial');
+INSERT INTO late SELECT i, repeat('x', 100) FROM generate_series(60001, 60010) i;
+SELECT index_pages('late_partial') > 3;
+SELECT count(*) FROM late WHERE k > 60000 AND k = 60007;
+DROP TABLE late;
+
+-- filters that got more keys than they were made for are rebuilt, with the space shared out anew
+CREATE TABLE growing (id int, k int, pad text) WITH (autovacuum_enabled = off, fillfactor = 50);
+INSERT INTO growing SELECT i, i % 7, repeat('x', 100) FROM generate_series(1, 40000) i;
+CREATE INDEX growing_k ON growing USING bloomidx (k) WITH (layout = block, pages_per_range = 4);
+SELECT bloomidx_summarize('growing_k') AS nothing_to_do;
+UPDATE growing SET k = 1000 + id WHERE id < 1000;
+SELECT bloomidx_summarize('growing_k') > 0 AS rebuilt;
+SELECT bloomidx_summarize('growing_k') AS nothing_to_do;
+SELECT sum(matching_pages('growing', 'k = ' || -i)) < 0.001 * 200 * pg_relation_size('growing') / 8192 AS misses
+FROM generate_series(1, 200) i;
+SELECT count(*) FROM (SELECT DISTINCT k FROM growing) d
+WHERE (SELECT count(*) FROM growing g WHERE g.k = d.k) = 0;
+DROP TABLE growing;
+
+-- an expression that fails in VACUUM leaves the old filters in use
+CREATE FUNCTION picky(int) RETURNS int IMMUTABLE LANGUAGE plpgsql AS $$
+BEGIN
+	IF current_setting('picky.fails', true) = 'yes' THEN RAISE EXCEPTION 'not now'; END IF;
+	RETURN $1;
+END $$;
+CREATE TABLE failing (k int) WITH (autovacuum_enabled = off);
+INSERT INTO failing SELECT generate_series(1, 1000);
+CREATE INDEX failing_k ON failing USING bloomidx (picky(k)) WITH (layout = block);
+DELETE FROM failing WHERE k > 500;
+INSERT INTO failing SELECT generate_series(501, 20000);
+SET picky.fails = 'yes';
+SELECT bloomidx_summarize('failing_k');
+SET picky.fails = 'no';
+SELECT count(*) FROM failing WHERE picky(k) = 700;
+SELECT bloomidx_summarize('failing_k') >= 0;
+SELECT count(*) FROM failing WHERE picky(k) = 700;
+DROP TABLE failing;
+
+SET client_min_messages = error;
+DROP SCHEMA block CASCADE;
