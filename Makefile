@@ -5,6 +5,7 @@
 #   make check              build and run all tests on throw-away servers; installs nothing but packages
 #                             SUITES="unit regress"  only these suites    TESTS='0*'  only tests so named
 #                             KEEP=1                 keep the directory with the servers and their logs
+#   make matrix             make check with PostgreSQL 17 and 18, in chroots of Debian trixie and sid; needs root
 #   make soak [MINUTES=20]  the long versions of the tests, again and again, with other seeds
 #   make unit               the tests of the pure C core alone; needs no PostgreSQL
 #   make bench [ROWS=n]     the long comparison: ratios to a B-tree, and the cost of loading
@@ -34,7 +35,7 @@ override with_llvm = no
 
 # Goals that are scripts.  They find or install PostgreSQL themselves, so they must not need pg_config here,
 # and PGXS has a "check" of its own, which only says that it is not supported.
-SCRIPTED = demo check soak bench planner unit lint indent indent-check
+SCRIPTED = demo check matrix soak bench planner unit lint indent indent-check
 
 ifneq ($(filter $(SCRIPTED),$(MAKECMDGOALS)),)
 
@@ -42,6 +43,9 @@ ifneq ($(filter $(SCRIPTED),$(MAKECMDGOALS)),)
 
 check:
 	@test/check
+
+matrix:
+	@test/matrix
 
 soak:
 	@test/soak
