@@ -154,7 +154,7 @@ extension_install()
 # The same with another PostgreSQL, that of OLD_PG_CONFIG, for the test of pg_upgrade; sets $OLD_BINDIR for it.
 old_postgres_install()
 {
-	local pg_config private_bin source=$work/oldsrc install=$work/old PG_CONFIG=$OLD_PG_CONFIG
+	local pg_config='' private_bin='' source=$work/oldsrc install=$work/old PG_CONFIG=$OLD_PG_CONFIG
 
 	as_user cp -r "$work/src" "$source"
 	as_user find "$source" \( -name '*.o' -o -name '*.so' \) -delete
