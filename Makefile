@@ -10,6 +10,7 @@
 #   make unit               the tests of the pure C core alone; needs no PostgreSQL
 #   make bench [ROWS=n]     the long comparison: ratios to a B-tree, and the cost of loading
 #   make planner [ROWS=n]   does the planner choose the fastest way?
+#   make dist               bloomidx-VERSION.tar.gz, and .zip as PGXN wants it, of the last commit
 #   make lint               cppcheck            make indent, make indent-check    pg_bsd_indent
 #
 # On Debian and its like check, demo, bench, lint and indent install the packages that they need and do not find.
@@ -35,7 +36,7 @@ override with_llvm = no
 
 # Goals that are scripts.  They find or install PostgreSQL themselves, so they must not need pg_config here,
 # and PGXS has a "check" of its own, which only says that it is not supported.
-SCRIPTED = demo check matrix soak bench planner unit lint indent indent-check
+SCRIPTED = demo check matrix soak bench planner unit lint indent indent-check dist
 
 ifneq ($(filter $(SCRIPTED),$(MAKECMDGOALS)),)
 
@@ -61,6 +62,11 @@ indent:
 
 indent-check:
 	@test/indent --check
+
+dist: VERSION = $(shell sed -n "s/^default_version *= *'\(.*\)'.*/\1.0/p" bloomidx.control)
+dist:
+	git archive --prefix=bloomidx-$(VERSION)/ -o bloomidx-$(VERSION).tar.gz HEAD
+	git archive --prefix=bloomidx-$(VERSION)/ -o bloomidx-$(VERSION).zip HEAD
 
 demo:
 	@bench/demo
