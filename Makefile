@@ -5,11 +5,13 @@
 #   make check              build and run all tests on throw-away servers; installs nothing but packages
 #                             SUITES="unit regress"  only these suites    TESTS='0*'  only tests so named
 #                             KEEP=1                 keep the directory with the servers and their logs
+#   make matrix             make check with PostgreSQL 17 and 18, in chroots of Debian trixie and sid; needs root
 #   make soak [MINUTES=20]  the long versions of the tests, again and again, with other seeds
 #   make unit               the tests of the pure C core alone; needs no PostgreSQL
 #   make bench [ROWS=n]     the long comparison: ratios to a B-tree, and the cost of loading
 #   make planner [ROWS=n]   does the planner choose the fastest way?
 #   make layouts [ROWS=n]   the two layouts beside each other, on a key that suits each
+#   make dist               bloomidx-VERSION.tar.gz, and .zip as PGXN wants it, of the last commit
 #   make lint               cppcheck            make indent, make indent-check    pg_bsd_indent
 #
 # On Debian and its like check, demo, bench, lint and indent install the packages that they need and do not find.
@@ -35,7 +37,7 @@ override with_llvm = no
 
 # Goals that are scripts.  They find or install PostgreSQL themselves, so they must not need pg_config here,
 # and PGXS has a "check" of its own, which only says that it is not supported.
-SCRIPTED = demo check soak bench planner layouts unit lint indent indent-check
+SCRIPTED = demo check matrix soak bench planner layouts unit lint indent indent-check dist
 
 ifneq ($(filter $(SCRIPTED),$(MAKECMDGOALS)),)
 
@@ -43,6 +45,9 @@ ifneq ($(filter $(SCRIPTED),$(MAKECMDGOALS)),)
 
 check:
 	@test/check
+
+matrix:
+	@test/matrix
 
 soak:
 	@test/soak
@@ -58,6 +63,11 @@ indent:
 
 indent-check:
 	@test/indent --check
+
+dist: VERSION = $(shell sed -n "s/^default_version *= *'\(.*\)'.*/\1.0/p" bloomidx.control)
+dist:
+	git archive --prefix=bloomidx-$(VERSION)/ -o bloomidx-$(VERSION).tar.gz HEAD
+	git archive --prefix=bloomidx-$(VERSION)/ -o bloomidx-$(VERSION).zip HEAD
 
 demo:
 	@bench/demo

@@ -282,6 +282,21 @@ CREATE OPERATOR CLASS record_ops DEFAULT FOR TYPE record USING bloomidx AS
 	OPERATOR 1 = (record, record),
 	FUNCTION 1 bloomidx_hash(record, bigint);
 
+-- Types that not every supported version has
+
+DO $$
+BEGIN
+	IF to_regtype('pg_catalog.oid8') IS NOT NULL THEN
+		CREATE FUNCTION bloomidx_hash(oid8, bigint) RETURNS bigint
+		AS 'MODULE_PATHNAME', 'bloomidx_hash_int8'
+		LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+
+		CREATE OPERATOR CLASS oid8_ops DEFAULT FOR TYPE oid8 USING bloomidx AS
+			OPERATOR 1 = (oid8, oid8),
+			FUNCTION 1 bloomidx_hash(oid8, bigint);
+	END IF;
+END $$;
+
 -- Maintenance
 
 CREATE FUNCTION bloomidx_summarize(index regclass) RETURNS integer

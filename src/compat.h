@@ -11,6 +11,7 @@
 #ifndef BX_COMPAT_H
 #define BX_COMPAT_H
 
+#include "access/amapi.h"
 #include "catalog/pg_class.h"
 #include "commands/vacuum.h"
 #include "nodes/tidbitmap.h"
@@ -78,6 +79,20 @@
 #else
 #define bx_count_search(scan)		((void) 0)
 #endif
+
+/* 19 keeps the handler's result where it is; before, it was freed. */
+static inline const IndexAmRoutine *
+bx_am_routine(const IndexAmRoutine *routine)
+{
+#if PG_VERSION_NUM < 190000
+	IndexAmRoutine *copy = palloc(sizeof(*copy));
+
+	*copy = *routine;
+	return copy;
+#else
+	return routine;
+#endif
+}
 
 /*
  * Appends an all-zero page.  The caller holds the relation's extension lock,

@@ -41,40 +41,41 @@ bx_layout_by_id(Relation index, uint8 id)
 	bx_page_corrupted(index, BX_METAPAGE_BLKNO, "unknown layout");
 }
 
+/* What is not named here is false or NULL. */
+static const IndexAmRoutine routine = {
+	.type = T_IndexAmRoutine,
+	.amstrategies = BX_NSTRATEGIES,
+	.amsupport = BX_NPROCS,
+	.amcanmulticol = true,
+	.amoptionalkey = true,
+	.amsearcharray = true,
+	.amsearchnulls = true,
+	.amusemaintenanceworkmem = true,
+	.amkeytype = InvalidOid,
+#if PG_VERSION_NUM >= 160000
+	.amsummarizing = true,
+#endif
+#if PG_VERSION_NUM >= 180000
+	.amconsistentequality = true,
+#endif
+
+	.ambuild = bxbuild,
+	.ambuildempty = bxbuildempty,
+	.aminsert = bxinsert,
+	.ambulkdelete = bxbulkdelete,
+	.amvacuumcleanup = bxvacuumcleanup,
+	.amcostestimate = bxcostestimate,
+	.amoptions = bxoptions,
+	.ambuildphasename = bxbuildphasename,
+	.amvalidate = bxvalidate,
+	.ambeginscan = bxbeginscan,
+	.amrescan = bxrescan,
+	.amgetbitmap = bxgetbitmap,
+	.amendscan = bxendscan
+};
+
 Datum
 bloomidx_handler(PG_FUNCTION_ARGS)
 {
-	IndexAmRoutine *am = makeNode(IndexAmRoutine);
-
-	/* makeNode zeroes: what is not named here is false or NULL */
-	am->amstrategies = BX_NSTRATEGIES;
-	am->amsupport = BX_NPROCS;
-	am->amcanmulticol = true;
-	am->amoptionalkey = true;
-	am->amsearcharray = true;
-	am->amsearchnulls = true;
-	am->amusemaintenanceworkmem = true;
-	am->amkeytype = InvalidOid;
-#if PG_VERSION_NUM >= 160000
-	am->amsummarizing = true;
-#endif
-#if PG_VERSION_NUM >= 180000
-	am->amconsistentequality = true;
-#endif
-
-	am->ambuild = bxbuild;
-	am->ambuildempty = bxbuildempty;
-	am->aminsert = bxinsert;
-	am->ambulkdelete = bxbulkdelete;
-	am->amvacuumcleanup = bxvacuumcleanup;
-	am->amcostestimate = bxcostestimate;
-	am->amoptions = bxoptions;
-	am->ambuildphasename = bxbuildphasename;
-	am->amvalidate = bxvalidate;
-	am->ambeginscan = bxbeginscan;
-	am->amrescan = bxrescan;
-	am->amgetbitmap = bxgetbitmap;
-	am->amendscan = bxendscan;
-
-	PG_RETURN_POINTER(am);
+	PG_RETURN_POINTER(bx_am_routine(&routine));
 }

@@ -109,7 +109,7 @@ bloomidx_hash_int4(PG_FUNCTION_ARGS)
 	PG_RETURN_INT64(hash_int((int64) PG_GETARG_INT32(0), PG_GETARG_INT64(1)));
 }
 
-/* also for time, timestamp, timestamptz, pg_lsn and xid8 */
+/* also for time, timestamp, timestamptz, pg_lsn, xid8 and oid8 */
 Datum
 bloomidx_hash_int8(PG_FUNCTION_ARGS)
 {

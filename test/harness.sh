@@ -1,13 +1,15 @@
 # Sourced by test/setup, test/check, bench/demo and bench/compare: a private copy of PostgreSQL with bloomidx in
 # it, and throw-away servers, in one temporary directory that is removed at the end.  Nothing else is written.
 #
-#   workspace_create postgres_copy extension_install (server_start server_stop)*
+#   workspace_create postgres_copy extension_install [old_postgres_install] (server_start server_stop)*
 #
 # Root may not run a server, so everything in the workspace is made and run by an unprivileged user.
 
 top=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
 test_user=${TEST_USER:-nobody}
 work=
+source=
+install=
 pg_config=
 private_bin=
 server=
@@ -85,7 +87,9 @@ workspace_create()
 	work=$(cd "$work" && pwd -P)
 	[ "$(id -u)" -ne 0 ] || chown "$test_user" "$work"
 	cd "$work" || exit
-	as_user mkdir home tmp src install ||
+	source=$work/src
+	install=$work/install
+	as_user mkdir home tmp src ||
 		die "user \"$test_user\" cannot write in $work; set TMPDIR to a directory that all can enter"
 	tar -C "$top" --exclude=./.git --exclude='*.o' --exclude='*.so' -cf - . | as_user tar -C src -xf -
 }
@@ -108,14 +112,14 @@ workspace_remove()
 	exit "$status"
 }
 
-# Copies PostgreSQL to $work/install, under the paths that it has in the system.
+# Copies PostgreSQL to $install, under the paths that it has in the system.
 postgres_copy()
 {
 	local bindir dir program
 
 	pg_config=$(find_pg_config)
 	bindir=$("$pg_config" --bindir)
-	private_bin=$work/install$bindir
+	private_bin=$install$bindir
 
 	# Programs must be real copies, since they look where they are; for the rest links are as good.  Take the
 	# programs by name: some systems have PostgreSQL's in a directory with all others.
@@ -124,27 +128,39 @@ postgres_copy()
 		as_user cp "$bindir"/$program "$private_bin"
 	done
 	for dir in "$("$pg_config" --pkglibdir)" "$("$pg_config" --sharedir)"; do
-		as_user mkdir -p "$work/install$dir"
-		as_user cp -rs "$dir/." "$work/install$dir"
+		as_user mkdir -p "$install$dir"
+		as_user cp -rs "$dir/." "$install$dir"
 	done
 	# one that is installed in the system must not be taken for ours
-	as_user find install -type l -name 'bloomidx*' -delete
+	as_user find "$install" -type l -name 'bloomidx*' -delete
 	as_user postgres --version >/dev/null ||
 		die "cannot run programs in $work; set TMPDIR to a directory where that is allowed"
 }
 
-# Builds bloomidx and the test modules from the workspace's copy of the sources and installs them in the copy of
+# Builds bloomidx and the test modules from $source, the workspace's copy of the sources, and installs them in the copy of
 # PostgreSQL.  Arguments are for make.  False if the build fails.
 extension_install()
 {
 	local module
-	local make=(make --no-print-directory -s PG_CONFIG="$pg_config" DESTDIR="$work/install" ${CC:+CC="$CC"} "$@")
+	local make=(make --no-print-directory -s PG_CONFIG="$pg_config" DESTDIR="$install" ${CC:+CC="$CC"} "$@")
 
-	as_user "${make[@]}" -j2 -C src all || return
-	as_user "${make[@]}" -C src install || return
-	for module in src/test/modules/*/Makefile; do
+	as_user "${make[@]}" -j2 -C "$source" all || return
+	as_user "${make[@]}" -C "$source" install || return
+	for module in "$source"/test/modules/*/Makefile; do
 		[ ! -f "$module" ] || as_user "${make[@]}" -C "${module%/*}" install || return
 	done
+}
+
+# The same with another PostgreSQL, that of OLD_PG_CONFIG, for the test of pg_upgrade; sets $OLD_BINDIR for it.
+old_postgres_install()
+{
+	local pg_config='' private_bin='' source=$work/oldsrc install=$work/old PG_CONFIG=$OLD_PG_CONFIG
+
+	as_user cp -r "$work/src" "$source"
+	as_user find "$source" \( -name '*.o' -o -name '*.so' \) -delete
+	postgres_copy
+	extension_install "$@" || return
+	export OLD_BINDIR=$private_bin
 }
 
 # Starts a server that listens on a socket in $work only, and makes it the default of psql and its like.  Its

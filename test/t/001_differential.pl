@@ -472,7 +472,9 @@ sub random_condition
 	return ("$key->{sql} IS NOT NULL", 1) if $dice < 92;
 
 	# The value of some row that is there, known at execution only.
-	return ("$key->{sql} = (SELECT $key->{sql} FROM $table->{name} OFFSET " . between(0, 200) . ' LIMIT 1)', !$key->{unsure})
+	# in order, since the rows of a parallel scan come in any
+	return ("$key->{sql} = (SELECT $key->{sql} FROM $table->{name} ORDER BY tableoid, ctid OFFSET " . between(0, 200) . ' LIMIT 1)',
+		!$key->{unsure})
 	  if $dice < 97;
 	return ("$key->{sql} = ANY ('{}')", 1) if $dice < 98;
 	return ("$key->{sql} = NULL", 0);
@@ -645,9 +647,10 @@ sub start_round
 	my %run = (round => $round, stdout => '', stderr => '');
 
 	$run{script} = script_of_round($round, $node->basedir . "/copy$worker.dat");
+	my $input = $run{script};    # which is consumed
 	$run{harness} = IPC::Run::start(
 		[ 'psql', '-XAtq', '-v', 'ON_ERROR_STOP=1', '-d', $node->connstr("w$worker"), '-f', '-' ],
-		'<', \$run{script}, '>', \$run{stdout}, '2>', \$run{stderr});
+		'<', \$input, '>', \$run{stdout}, '2>', \$run{stderr});
 	return \%run;
 }
 
