@@ -370,6 +370,7 @@ is(lost_rows($standby, 'torn', 'k', 'torn_k_idx'), '0', 'free pages that a stand
 $standby->safe_psql('postgres', 'VACUUM torn');
 is(lost_rows($standby, 'torn', 'k', 'torn_k_idx'), '0', 'and after VACUUM');
 
+report('tries of each race', $tries);
 log_is_clean($node, 'primary');
 log_is_clean($standby, 'standby');
 done_testing();
