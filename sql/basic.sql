@@ -1,5 +1,6 @@
 -- The index answers as the sequential scan does, whatever has happened to the table.
 \set ECHO none
+\set layout `echo "${BLOOMIDX_LAYOUT:-partitioned}"`
 SET client_min_messages = warning;
 SET max_parallel_workers_per_gather = 0;
 SET jit = off;
@@ -55,7 +56,7 @@ END $$;
 -- A table that has rows when the index is made: hit, miss, several rows.
 CREATE TABLE t (id int, grp int, note text) WITH (autovacuum_enabled = off);
 INSERT INTO t SELECT i, i % 100, 'note ' || i FROM generate_series(1, 10000) i;
-CREATE INDEX t_i ON t USING bloomidx (id, grp);
+CREATE INDEX t_i ON t USING bloomidx (id, grp) WITH (layout = :layout);
 SELECT * FROM ask('SELECT * FROM t WHERE id = 5000');
 SELECT * FROM ask('SELECT * FROM t WHERE id = -5000');
 SELECT * FROM ask('SELECT * FROM t WHERE grp = 7');
@@ -132,7 +133,7 @@ SELECT * FROM ask('SELECT * FROM t WHERE grp = 201');
 
 -- An index on an empty table, asked in several ways.
 CREATE TABLE e (a int, b text);
-CREATE INDEX e_i ON e USING bloomidx (a, b);
+CREATE INDEX e_i ON e USING bloomidx (a, b) WITH (layout = :layout);
 SELECT * FROM ask('SELECT * FROM e WHERE a = 1');
 SELECT * FROM ask('SELECT * FROM e WHERE a IS NULL');
 SELECT * FROM ask('SELECT * FROM e WHERE a IN (1, 2) AND b IS NOT NULL');

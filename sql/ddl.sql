@@ -1,5 +1,6 @@
 -- What is done to tables and indexes: rewrites, subtransactions, temporary and unlogged tables, the extension itself.
 \set ECHO none
+\set layout `echo "${BLOOMIDX_LAYOUT:-partitioned}"`
 SET client_min_messages = warning;
 SET max_parallel_workers_per_gather = 0;
 SET jit = off;
@@ -55,7 +56,7 @@ END $$;
 -- Made, truncated and filled in one transaction; and twice.
 BEGIN;
 CREATE TABLE t (a int, b text);
-CREATE INDEX t_i ON t USING bloomidx (a);
+CREATE INDEX t_i ON t USING bloomidx (a) WITH (layout = :layout);
 INSERT INTO t SELECT i, i FROM generate_series(1, 1000) i;
 TRUNCATE t;
 SELECT * FROM ask('SELECT * FROM t WHERE a = 500');
@@ -86,10 +87,10 @@ INSERT INTO t VALUES (1, 1);
 ROLLBACK TO s;
 SELECT * FROM ask('SELECT * FROM t WHERE a IN (1, 501, 3499, 4000)');
 SAVEPOINT s;
-CREATE INDEX t_b ON t USING bloomidx (b);
+CREATE INDEX t_b ON t USING bloomidx (b) WITH (layout = :layout);
 INSERT INTO t VALUES (-1, 'b');
 ROLLBACK TO s;
-CREATE INDEX t_b ON t USING bloomidx (b);
+CREATE INDEX t_b ON t USING bloomidx (b) WITH (layout = :layout);
 SELECT * FROM ask('SELECT * FROM t WHERE b IN (''b'', ''501'')');
 COMMIT;
 SELECT lost_rows('t', 'a', 't_i'), lost_rows('t', 'b', 't_b');
@@ -131,7 +132,7 @@ SELECT lost_rows('t', 'key', 't_key');
 
 -- A column added with a constant default: the rows of before do not have it stored.
 ALTER TABLE t ADD c int DEFAULT 42, ADD d text DEFAULT 'given';
-CREATE INDEX t_c ON t USING bloomidx (c, d);
+CREATE INDEX t_c ON t USING bloomidx (c, d) WITH (layout = :layout);
 SELECT (SELECT count(*) FROM t) = "rows" AS all_rows, equal, plan
 FROM ask('SELECT * FROM t WHERE c = 42 AND d = ''given''');
 UPDATE t SET c = 43 WHERE key = '501';
@@ -143,14 +144,14 @@ SELECT * FROM ask('SELECT * FROM t WHERE c = 45');
 -- Generated columns.
 CREATE TABLE g (a int, twice int GENERATED ALWAYS AS (a * 2) STORED);
 INSERT INTO g SELECT i FROM generate_series(1, 1000) i;
-CREATE INDEX g_i ON g USING bloomidx (twice);
+CREATE INDEX g_i ON g USING bloomidx (twice) WITH (layout = :layout);
 INSERT INTO g SELECT i FROM generate_series(1001, 2000) i;
 UPDATE g SET a = 5000 WHERE a = 1500;
 SELECT * FROM ask('SELECT * FROM g WHERE twice IN (1000, 3000, 4000, 10000)');
 
 -- Unlogged, and there and back.
 CREATE UNLOGGED TABLE u (a int);
-CREATE INDEX u_i ON u USING bloomidx (a);
+CREATE INDEX u_i ON u USING bloomidx (a) WITH (layout = :layout);
 INSERT INTO u SELECT i FROM generate_series(1, 1000) i;
 SELECT lost_rows('u', 'a', 'u_i');
 ALTER TABLE u SET LOGGED;
@@ -167,7 +168,7 @@ SELECT lost_rows('u', 'a', 'u_i');
 
 -- Temporary tables.  ON COMMIT DELETE ROWS builds the index anew in the same file, again and again.
 CREATE TEMP TABLE temp_rows (a int) ON COMMIT DELETE ROWS;
-CREATE INDEX temp_rows_i ON temp_rows USING bloomidx (a);
+CREATE INDEX temp_rows_i ON temp_rows USING bloomidx (a) WITH (layout = :layout);
 BEGIN;
 INSERT INTO temp_rows SELECT i FROM generate_series(1, 3000) i;
 SELECT lost_rows('temp_rows', 'a', 'temp_rows_i');
@@ -180,7 +181,7 @@ INSERT INTO temp_rows SELECT i FROM generate_series(2001, 2100) i;
 SELECT * FROM ask('SELECT * FROM temp_rows WHERE a = 2000');
 SELECT lost_rows('temp_rows', 'a', 'temp_rows_i');
 DROP INDEX temp_rows_i;
-CREATE INDEX temp_rows_i ON temp_rows USING bloomidx (a);
+CREATE INDEX temp_rows_i ON temp_rows USING bloomidx (a) WITH (layout = :layout);
 INSERT INTO temp_rows VALUES (2000);
 SELECT lost_rows('temp_rows', 'a', 'temp_rows_i');
 SELECT * FROM ask('SELECT * FROM temp_rows WHERE a = 2000');
@@ -194,7 +195,7 @@ INSERT INTO temp_rows VALUES (1);
 SELECT * FROM ask('SELECT * FROM temp_rows WHERE a = 1');
 CREATE TEMP TABLE temp_keep (a int);
 INSERT INTO temp_keep SELECT i FROM generate_series(1, 1000) i;
-CREATE INDEX temp_keep_i ON temp_keep USING bloomidx (a);
+CREATE INDEX temp_keep_i ON temp_keep USING bloomidx (a) WITH (layout = :layout);
 INSERT INTO temp_keep SELECT i FROM generate_series(1001, 3000) i;
 VACUUM temp_keep;
 SELECT lost_rows('temp_keep', 'a', 'temp_keep_i');
@@ -204,7 +205,7 @@ DROP TABLE temp_rows, temp_keep;
 CREATE TABLE con (a int, b text);
 INSERT INTO con SELECT i, i FROM generate_series(1, 3000) i;
 UPDATE con SET b = 'x' WHERE a % 10 = 0;
-CREATE INDEX CONCURRENTLY con_i ON con USING bloomidx (a, b);
+CREATE INDEX CONCURRENTLY con_i ON con USING bloomidx (a, b) WITH (layout = :layout);
 SELECT lost_rows('con', 'a', 'con_i');
 SELECT * FROM ask('SELECT * FROM con WHERE b = ''x''');
 UPDATE con SET a = -a WHERE a % 10 = 1;
@@ -213,7 +214,7 @@ SELECT lost_rows('con', 'a', 'con_i');
 REINDEX TABLE CONCURRENTLY con;
 SELECT lost_rows('con', 'a', 'con_i');
 DROP INDEX CONCURRENTLY con_i;
-CREATE INDEX CONCURRENTLY con_p ON con USING bloomidx ((a + 1)) WHERE b = 'x';
+CREATE INDEX CONCURRENTLY con_p ON con USING bloomidx ((a + 1)) WITH (layout = :layout) WHERE b = 'x';
 SELECT * FROM ask('SELECT * FROM con WHERE a + 1 = 1001 AND b = ''x''');
 DROP TABLE con;
 
@@ -222,17 +223,17 @@ CREATE TABLE dead (x int, y int) WITH (autovacuum_enabled = off);
 INSERT INTO dead SELECT i, i FROM generate_series(1, 1000) i;
 INSERT INTO dead VALUES (0, 0);
 DELETE FROM dead WHERE x = 0;
-CREATE INDEX dead_x ON dead USING bloomidx ((100 / x));
+CREATE INDEX dead_x ON dead USING bloomidx ((100 / x)) WITH (layout = :layout);
 SELECT * FROM ask('SELECT * FROM dead WHERE 100 / x = 4');
 DROP INDEX dead_x;
 BEGIN;
 INSERT INTO dead VALUES (0, 1), (0, 2000), (7000, 7000);
 DELETE FROM dead WHERE x = 0 AND y = 1;
 UPDATE dead SET x = 25 WHERE y = 2000;
-CREATE INDEX dead_x ON dead USING bloomidx ((100 / x));
+CREATE INDEX dead_x ON dead USING bloomidx ((100 / x)) WITH (layout = :layout);
 SELECT * FROM ask('SELECT * FROM dead WHERE 100 / x = 4');
 DROP INDEX dead_x;
-CREATE INDEX dead_p ON dead USING bloomidx (y) WHERE 100 / x = 4;
+CREATE INDEX dead_p ON dead USING bloomidx (y) WITH (layout = :layout) WHERE 100 / x = 4;
 SELECT * FROM ask('SELECT * FROM dead WHERE 100 / x = 4 AND y IN (2, 24, 2000)');
 COMMIT;
 SELECT * FROM ask('SELECT * FROM dead WHERE 100 / x = 4 AND y IN (2, 24, 2000)');
@@ -246,14 +247,14 @@ SET work_mem = '64kB';
 CREATE TABLE many (a int, b int, c text, pad text);
 ALTER TABLE many ALTER pad SET STORAGE PLAIN;
 INSERT INTO many SELECT i, i % 1000, 'c' || i, repeat('x', 500) FROM generate_series(1, 60000) i;
-CREATE INDEX many_i ON many USING bloomidx (a, b, c) WITH (pages_per_range = 1);
+CREATE INDEX many_i ON many USING bloomidx (a, b, c) WITH (layout = :layout, pages_per_range = 1);
 SELECT pg_relation_size('many') / current_setting('block_size')::int > 32 * 128 AS has_summary;
 SELECT lost_rows('many', 'a', 'many_i');
 SELECT * FROM ask('SELECT * FROM many WHERE b = 77');
 SELECT * FROM ask('SELECT * FROM many WHERE b IN (77, 78, 79) AND a < 10000');
 SELECT * FROM ask('SELECT * FROM many WHERE b = 77 AND c = ''c50077''');
 CREATE TABLE narrow AS SELECT i AS a, -i AS b FROM generate_series(1, 40000) i;
-CREATE INDEX narrow_i ON narrow USING bloomidx (a, b) WITH (pages_per_range = 256);
+CREATE INDEX narrow_i ON narrow USING bloomidx (a, b) WITH (layout = :layout, pages_per_range = 256);
 SELECT i, ask.* FROM unnest('{1,10000,20000,30000,40000,50000}'::int[]) i, ask('SELECT * FROM narrow WHERE a = ' || i);
 SELECT * FROM ask('SELECT * FROM narrow WHERE b IN (-1, -20000, -40000) AND a > 1');
 ALTER INDEX narrow_i SET (pages_per_range = 1);
@@ -275,7 +276,7 @@ DROP EXTENSION bloomidx;
 DROP EXTENSION bloomidx CASCADE;
 SELECT count(*) FROM pg_index WHERE indrelid IN ('many'::regclass, 't'::regclass, 'dead'::regclass);
 CREATE EXTENSION bloomidx SCHEMA ddl_other;
-CREATE INDEX many_i ON many USING bloomidx (a);
+CREATE INDEX many_i ON many USING bloomidx (a) WITH (layout = :layout);
 SELECT * FROM ask('SELECT * FROM many WHERE a IN (5, -5)');
 SELECT extname, nspname FROM pg_extension e, pg_namespace n WHERE extname = 'bloomidx' AND n.oid = extnamespace;
 

@@ -1,5 +1,7 @@
 -- Every type that PostgreSQL can hash has a default operator class, and each finds what is equal.
 \set ECHO none
+\set layout `echo "${BLOOMIDX_LAYOUT:-partitioned}"`
+SET test.layout = :layout;
 SET client_min_messages = warning;
 SET max_parallel_workers_per_gather = 0;
 SET jit = off;
@@ -25,7 +27,8 @@ BEGIN
 	EXECUTE format('CREATE TABLE tried (k %s, pad text)', type);
 	EXECUTE format('INSERT INTO tried SELECT (%s)::%s, repeat(''x'', 400) FROM generate_series(1, 150) i', value, type);
 	EXECUTE format('INSERT INTO tried SELECT unnest(%L::text[])::%s', more, type);
-	CREATE INDEX tried_k ON tried USING bloomidx (k) WITH (pages_per_range = 1);
+	EXECUTE format('CREATE INDEX tried_k ON tried USING bloomidx (k) WITH (layout = %s, pages_per_range = 1)',
+				   current_setting('test.layout'));
 	EXECUTE format('INSERT INTO tried SELECT (%s)::%s, repeat(''x'', 400) FROM generate_series(101, 300) i', value, type);
 	EXECUTE format('INSERT INTO tried SELECT unnest(%L::text[])::%s', more, type);
 	INSERT INTO tried VALUES (NULL);
@@ -126,7 +129,7 @@ SELECT opcname, amvalidate(oid) FROM pg_opclass WHERE opcname IN ('citext_bloomi
 CREATE TABLE crossed (i2 int2, i4 int4, i8 int8, f4 float4, f8 float8, t text COLLATE "C", n name, pad text);
 INSERT INTO crossed
 	SELECT i, i, i, i / 4.0, i / 4.0, 'n' || i, 'n' || i, repeat('x', 300) FROM generate_series(1, 400) i;
-CREATE INDEX crossed_i ON crossed USING bloomidx (i2, i4, i8, f4, f8, t, n) WITH (pages_per_range = 1);
+CREATE INDEX crossed_i ON crossed USING bloomidx (i2, i4, i8, f4, f8, t, n) WITH (layout = :layout, pages_per_range = 1);
 ANALYZE crossed;
 CREATE FUNCTION by_index(condition text, OUT n bigint, OUT used bool) LANGUAGE plpgsql SET enable_seqscan = off AS $$
 DECLARE

@@ -1,5 +1,6 @@
 -- What a query may ask of the index: columns, arrays, NULLs, and in which kinds of plans.
 \set ECHO none
+\set layout `echo "${BLOOMIDX_LAYOUT:-partitioned}"`
 SET client_min_messages = warning;
 SET max_parallel_workers_per_gather = 0;
 SET jit = off;
@@ -56,7 +57,7 @@ END $$;
 CREATE TABLE t (id int, a int, b text, c int8, pad text);
 INSERT INTO t SELECT i, i % 50, CASE WHEN i % 7 <> 0 THEN 'b' || i % 300 END, CASE WHEN i % 1000 < 900 THEN i END
 	FROM generate_series(1, 10000) i;
-CREATE INDEX t_i ON t USING bloomidx (a, b, c);
+CREATE INDEX t_i ON t USING bloomidx (a, b, c) WITH (layout = :layout);
 INSERT INTO t SELECT i, i % 50, CASE WHEN i % 7 <> 0 THEN 'b' || i % 300 END, CASE WHEN i % 1000 < 900 THEN i END
 	FROM generate_series(10001, 20000) i;
 CREATE FUNCTION ask_all(VARIADIC conditions text[], OUT condition text, OUT "rows" bigint, OUT equal bool,
@@ -142,7 +143,7 @@ SELECT ask.* FROM ask_prepared('(int8[])' || :'query' || 'c = ANY ($1)',
 -- A partial index: with its predicate, also without any key.
 CREATE TABLE p (id int, state text, note text);
 INSERT INTO p SELECT i, CASE WHEN i % 100 = 0 THEN 'open' ELSE 'done' END FROM generate_series(1, 10000) i;
-CREATE INDEX p_i ON p USING bloomidx (id) WHERE state = 'open';
+CREATE INDEX p_i ON p USING bloomidx (id) WITH (layout = :layout) WHERE state = 'open';
 INSERT INTO p SELECT i, CASE WHEN i % 100 = 0 THEN 'open' ELSE 'done' END FROM generate_series(10001, 20000) i;
 UPDATE p SET state = 'open' WHERE id IN (77, 15077);
 UPDATE p SET state = 'done' WHERE id IN (500, 15500);
@@ -154,7 +155,7 @@ SELECT * FROM ask('SELECT * FROM p WHERE id = 301');
 -- Expressions.
 CREATE TABLE x (a int, s text);
 INSERT INTO x SELECT i, 'User' || i || '@Example.org' FROM generate_series(1, 5000) i;
-CREATE INDEX x_i ON x USING bloomidx (lower(s), (a / 10), a);
+CREATE INDEX x_i ON x USING bloomidx (lower(s), (a / 10), a) WITH (layout = :layout);
 INSERT INTO x SELECT i, 'User' || i || '@Example.org' FROM generate_series(5001, 10000) i;
 INSERT INTO x VALUES (NULL, NULL);
 SELECT condition, ask.* FROM unnest(ARRAY['lower(s) = ''user777@example.org''', 'lower(s) = ''user7777@example.org''',
@@ -163,7 +164,7 @@ SELECT condition, ask.* FROM unnest(ARRAY['lower(s) = ''user777@example.org''', 
 	'lower(s) = ''User777@example.org''']) condition,
 	ask('SELECT * FROM x WHERE ' || condition);
 -- a partial index on an expression
-CREATE INDEX x_p ON x USING bloomidx ((a % 1000)) WHERE lower(s) LIKE 'user7%';
+CREATE INDEX x_p ON x USING bloomidx ((a % 1000)) WITH (layout = :layout) WHERE lower(s) LIKE 'user7%';
 INSERT INTO x SELECT i, 'user7' || i FROM generate_series(20001, 20010) i;
 SELECT * FROM ask('SELECT * FROM x WHERE a % 1000 = 5 AND lower(s) LIKE ''user7%''');
 
@@ -172,7 +173,7 @@ SET enable_hashjoin = off;
 SET enable_mergejoin = off;
 CREATE TABLE outside AS SELECT i * 977 AS k, ARRAY[i, i * 1000] AS ks FROM generate_series(1, 30) i
 	UNION ALL SELECT NULL, NULL;
-CREATE INDEX t_c ON t USING bloomidx (c);
+CREATE INDEX t_c ON t USING bloomidx (c) WITH (layout = :layout);
 DROP INDEX t_i;
 SELECT * FROM ask('SELECT * FROM outside JOIN t ON c = k');
 SELECT * FROM ask('SELECT * FROM outside JOIN t ON c = ANY (ks)');
@@ -213,7 +214,7 @@ CREATE TABLE parts (id int, k uuid) PARTITION BY RANGE (id);
 CREATE TABLE parts_1 PARTITION OF parts FOR VALUES FROM (0) TO (1000);
 CREATE FUNCTION key(i int) RETURNS uuid LANGUAGE sql IMMUTABLE AS $$ SELECT lpad($1::text, 32, '0')::uuid $$;
 INSERT INTO parts SELECT i, key(i) FROM generate_series(1, 999) i;
-CREATE INDEX parts_k ON parts USING bloomidx (k);
+CREATE INDEX parts_k ON parts USING bloomidx (k) WITH (layout = :layout);
 CREATE TABLE parts_2 PARTITION OF parts FOR VALUES FROM (1000) TO (2000);
 CREATE TABLE parts_3 (id int, k uuid);
 INSERT INTO parts_3 SELECT i, key(i) FROM generate_series(2000, 2999) i;
@@ -227,8 +228,8 @@ SELECT * FROM ask('SELECT * FROM parts WHERE k = key(5)');
 -- Inheritance.
 CREATE TABLE parent (id int, k int);
 CREATE TABLE child (extra text) INHERITS (parent);
-CREATE INDEX parent_k ON parent USING bloomidx (k);
-CREATE INDEX child_k ON child USING bloomidx (k);
+CREATE INDEX parent_k ON parent USING bloomidx (k) WITH (layout = :layout);
+CREATE INDEX child_k ON child USING bloomidx (k) WITH (layout = :layout);
 INSERT INTO parent SELECT i, i FROM generate_series(1, 1000) i;
 INSERT INTO child SELECT i, i FROM generate_series(500, 1500) i;
 SELECT * FROM ask('SELECT * FROM parent WHERE k = 700');
@@ -239,7 +240,7 @@ SELECT * FROM ask('SELECT * FROM ONLY parent WHERE k = 1200');
 CREATE TABLE wide (k int, grp int, pad text);
 ALTER TABLE wide ALTER pad SET STORAGE PLAIN;
 INSERT INTO wide SELECT i, i % 97, repeat('x', 3900) FROM generate_series(1, 10000) i;
-CREATE INDEX wide_k ON wide USING bloomidx (k) WITH (pages_per_range = 1);
+CREATE INDEX wide_k ON wide USING bloomidx (k) WITH (layout = :layout, pages_per_range = 1);
 INSERT INTO wide SELECT i, i % 97, repeat('x', 3900) FROM generate_series(10001, 10600) i;
 SELECT lost_rows('wide', 'k', 'wide_k');
 VACUUM ANALYZE wide;
@@ -279,7 +280,7 @@ SELECT * FROM ask('SELECT k FROM wide WHERE ' || k_in(-5000, 7, 2000));
 SELECT lost_rows('wide', 'k', 'wide_k');
 
 -- The pages of two indexes, of which one knows pages and the other rows.
-CREATE INDEX wide_hundreds ON wide USING bloomidx ((k * 7 % 89)) WITH (pages_per_range = 1);
+CREATE INDEX wide_hundreds ON wide USING bloomidx ((k * 7 % 89)) WITH (layout = :layout, pages_per_range = 1);
 CREATE INDEX wide_grp ON wide (grp);
 ANALYZE wide;
 SELECT * FROM ask('SELECT * FROM wide WHERE grp = 7 AND k * 7 % 89 = 70');

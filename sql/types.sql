@@ -1,5 +1,6 @@
 -- Every type: what is equal is found, also where it is not identical.
 \set ECHO none
+\set layout `echo "${BLOOMIDX_LAYOUT:-partitioned}"`
 SET client_min_messages = warning;
 SET max_parallel_workers_per_gather = 0;
 SET jit = off;
@@ -70,7 +71,7 @@ $$;
 SELECT fill(1, 500);
 CREATE INDEX every_i ON every USING bloomidx (
 	c_bool, c_int2, c_int4, c_int8, c_oid, c_float4, c_float8, c_numeric, c_text, c_varchar, c_bpchar, c_bytea,
-	c_uuid, c_date, c_timestamp, c_timestamptz);
+	c_uuid, c_date, c_timestamp, c_timestamptz) WITH (layout = :layout);
 SELECT fill(501, 1000);
 
 -- each row by each of its values
@@ -110,7 +111,7 @@ SELECT "rows", equal FROM ask('SELECT * FROM every WHERE NOT c_bool AND c_int2 =
 -- Integers of different widths, both ways; a width that does not fit finds nothing.
 CREATE TABLE ints (i2 int2, i4 int4, i8 int8);
 INSERT INTO ints SELECT i, i, i FROM generate_series(-500, 500) i;
-CREATE INDEX ints_i ON ints USING bloomidx (i2, i4, i8);
+CREATE INDEX ints_i ON ints USING bloomidx (i2, i4, i8) WITH (layout = :layout);
 INSERT INTO ints SELECT i, i, i FROM generate_series(-1000, 1000) i WHERE abs(i) > 500;
 SELECT col, type, value, ask.*
 FROM unnest('{i2,i4,i8}'::text[]) col, unnest('{int2,int4,int8}'::text[]) type,
@@ -131,7 +132,7 @@ CREATE TABLE floats (f4 float4, f8 float8);
 INSERT INTO floats VALUES (0.0, 0.0), ('-0', '-0'), ('NaN', 'NaN'), ('Infinity', '-Infinity'), (0.5, 0.5), (0.1, 0.1),
 	(0.1::float8::float4, 0.1::float4::float8);
 INSERT INTO floats SELECT i, i FROM generate_series(2, 1000) i;
-CREATE INDEX floats_i ON floats USING bloomidx (f4, f8);
+CREATE INDEX floats_i ON floats USING bloomidx (f4, f8) WITH (layout = :layout);
 INSERT INTO floats SELECT * FROM floats WHERE f4 IN (0, 'NaN', 'Infinity', 0.5) OR f8 IN (0.1, 0.1::float4);
 SELECT col, type, value, ask.*
 FROM unnest('{f4,f8}'::text[]) col, unnest('{float4,float8}'::text[]) type,
@@ -144,7 +145,7 @@ SELECT * FROM ask('SELECT * FROM floats WHERE f4 = ANY (''{0.1,0.5,-0,NaN}''::fl
 CREATE TABLE numerics (n numeric);
 INSERT INTO numerics VALUES (1), (1.0), (1.00), (0), (0.000), ('NaN'), ('Infinity'), (1e100), (-1.50);
 INSERT INTO numerics SELECT i + 0.25 FROM generate_series(1, 1000) i;
-CREATE INDEX numerics_i ON numerics USING bloomidx (n);
+CREATE INDEX numerics_i ON numerics USING bloomidx (n) WITH (layout = :layout);
 INSERT INTO numerics VALUES (1.000), (-0.0), ('NaN'), ('Infinity'), (-1.5), (500.250);
 SELECT value, ask.* FROM unnest('{1,1.0000,0,-0.00,NaN,Infinity,-Infinity,-1.500,500.25,1e100}'::text[])
 	WITH ORDINALITY v (value, i), ask(format('SELECT n FROM numerics WHERE n = %L', value))
@@ -153,7 +154,7 @@ ORDER BY i;
 -- Blanks at the end count in text, not in char(n).
 CREATE TABLE strings (t text, v varchar, b char(10));
 INSERT INTO strings VALUES ('ab', 'ab', 'ab'), ('ab ', 'ab ', 'ab '), ('', '', ''), (' ', ' ', ' '), ('Ä', 'Ä', 'Ä');
-CREATE INDEX strings_i ON strings USING bloomidx (t, v, b);
+CREATE INDEX strings_i ON strings USING bloomidx (t, v, b) WITH (layout = :layout);
 INSERT INTO strings SELECT * FROM strings;
 INSERT INTO strings SELECT i, i, i FROM generate_series(1, 1000) i;
 SELECT what, ask.* FROM unnest(ARRAY['t = ''ab''', 't = ''ab ''', 'v = ''ab''', 'v = ''ab ''', 'b = ''ab''',
@@ -165,9 +166,9 @@ SELECT what, ask.* FROM unnest(ARRAY['t = ''ab''', 't = ''ab ''', 'v = ''ab''', 
 -- Collations: of the column, of the index.
 CREATE TABLE collated (t text, c text COLLATE "C");
 INSERT INTO collated SELECT i, i FROM generate_series(1, 1000) i;
-CREATE INDEX collated_default ON collated USING bloomidx (t);
-CREATE INDEX collated_c ON collated USING bloomidx (c);
-CREATE INDEX collated_explicit ON collated USING bloomidx (t COLLATE "C");
+CREATE INDEX collated_default ON collated USING bloomidx (t) WITH (layout = :layout);
+CREATE INDEX collated_c ON collated USING bloomidx (c) WITH (layout = :layout);
+CREATE INDEX collated_explicit ON collated USING bloomidx (t COLLATE "C") WITH (layout = :layout);
 INSERT INTO collated SELECT i, i FROM generate_series(500, 1500) i;
 SELECT * FROM ask('SELECT * FROM collated WHERE t = ''700''');
 SELECT * FROM ask('SELECT * FROM collated WHERE c = ''700''');
@@ -184,7 +185,7 @@ EXCEPTION WHEN OTHERS THEN
 END $$;
 CREATE TABLE folded (t text COLLATE nocase, b char(10) COLLATE nocase);
 INSERT INTO folded SELECT 'Key ' || i, 'Key ' || i FROM generate_series(1, 500) i;
-CREATE INDEX folded_i ON folded USING bloomidx (t, b);
+CREATE INDEX folded_i ON folded USING bloomidx (t, b) WITH (layout = :layout);
 INSERT INTO folded SELECT 'kEY ' || i, 'kEY ' || i FROM generate_series(250, 750) i;
 SELECT key, t.equal AND b.equal AS equal, t.plan, b.plan
 FROM unnest('{key 1,KEY 300,Key 750,key 800}'::text[]) key,
@@ -195,7 +196,7 @@ SELECT equal, plan FROM ask('SELECT * FROM folded WHERE t = ANY (''{key 1,KEY 1,
 CREATE TYPE folded_pair AS (a int, b char(10) COLLATE nocase);
 CREATE TABLE folded_parts (a char(10)[] COLLATE nocase, r folded_pair, pad text);
 INSERT INTO folded_parts SELECT ARRAY['Key ' || i], format('(%s,Key %s)', i, i)::folded_pair, repeat('x', 200) FROM generate_series(1, 300) i;
-CREATE INDEX folded_parts_i ON folded_parts USING bloomidx (a, r);
+CREATE INDEX folded_parts_i ON folded_parts USING bloomidx (a, r) WITH (layout = :layout);
 SELECT q, equal, plan
 FROM unnest(ARRAY['a = ARRAY[''KEY 7'']::bpchar[]', 'a = ARRAY[''KEY 7   '']::char(9)[]',
 				  'r = ''(7,KEY 7)''::folded_pair']) q,
@@ -211,7 +212,7 @@ INSERT INTO long SELECT i, noise(i), noise(i)::bytea, repeat('e' || i, 1000), re
 UPDATE long SET note = 1 WHERE id % 3 = 0;
 UPDATE long SET t = 'short', e = 'short' WHERE id % 10 = 5;
 DELETE FROM long WHERE id % 10 = 7;
-CREATE INDEX long_i ON long USING bloomidx (t, b, e, m);
+CREATE INDEX long_i ON long USING bloomidx (t, b, e, m) WITH (layout = :layout);
 INSERT INTO long SELECT i, noise(i), noise(i)::bytea, repeat('e' || i, 1000), repeat('m' || i, 1000)
 	FROM generate_series(101, 200) i;
 UPDATE long SET note = 2 WHERE id % 4 = 0;
@@ -229,7 +230,7 @@ CREATE DOMAIN email AS text CHECK (value LIKE '%@%');
 CREATE DOMAIN positive AS int CHECK (value > 0);
 CREATE TABLE domains (e email, p positive);
 INSERT INTO domains SELECT i || '@example.org', i FROM generate_series(1, 500) i;
-CREATE INDEX domains_i ON domains USING bloomidx (e, p);
+CREATE INDEX domains_i ON domains USING bloomidx (e, p) WITH (layout = :layout);
 INSERT INTO domains SELECT i || '@example.org', i FROM generate_series(501, 1000) i;
 SELECT * FROM ask('SELECT * FROM domains WHERE e = ''500@example.org''');
 SELECT * FROM ask('SELECT * FROM domains WHERE e = ''501@example.org''::email');

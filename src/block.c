@@ -780,32 +780,68 @@ add_row(RowPages *pages, const BxRowKeys *row)
 	LockBuffer(pages->buffer, BUFFER_LOCK_UNLOCK);
 }
 
+/* Pins the page of a heap row's filter, which is made if it is not there. */
 static void
-block_insert(BxInsert *insert, Relation heap, ItemPointer tid,
-			 const BxRowKeys *row)
+pin_pages(BxInsert *insert, Relation heap, ItemPointer tid, RowPages *pages)
 {
 	BlockInsert *state = insert->layout_state;
 	BlockNumber blkno = ItemPointerGetBlockNumber(tid);
 	uint32		range;
-	RowPages	pages;
 
 	if (state->npages == 0 ||
 		(blkno >> state->geometry.lg_base) / state->geometry.nranges >=
 		state->npages)
 		make_pages(state, insert->index, heap, tid);
 	range = blkno >> state->geometry.lg_base;
-	pages.index = insert->index;
-	pages.geometry = &state->geometry;
-	pages.number = range / state->geometry.nranges;
-	pages.child = range % state->geometry.nranges;
-	pages.buffer = ReadBuffer(insert->index, block_of_page(pages.number));
-	pages.scratch = InvalidBuffer;
+	pages->index = insert->index;
+	pages->geometry = &state->geometry;
+	pages->number = range / state->geometry.nranges;
+	pages->child = range % state->geometry.nranges;
+	pages->buffer = ReadBuffer(insert->index, block_of_page(pages->number));
+	pages->scratch = InvalidBuffer;
+}
+
+static void
+block_insert(BxInsert *insert, Relation heap, ItemPointer tid,
+			 const BxRowKeys *row)
+{
+	RowPages	pages;
+
+	pin_pages(insert, heap, tid, &pages);
 	BX_PAUSE(BX_PAUSE_INSERT_KEY);
 	if (!find_row(&pages, row))
 		add_row(&pages, row);
 	ReleaseBuffer(pages.buffer);
 	if (BufferIsValid(pages.scratch))
 		ReleaseBuffer(pages.scratch);
+}
+
+/*
+ * Puts the range of a heap page in doubt.  The caller keeps VACUUM out, so
+ * nobody will ever use what the scratch page has for this page.
+ */
+static void
+block_insert_doubt(BxInsert *insert, Relation heap, ItemPointer tid)
+{
+	Relation	index = insert->index;
+	RowPages	pages;
+	GenericXLogState *state;
+	Page		page;
+	Size		size;
+	Size		offset;
+
+	pin_pages(insert, heap, tid, &pages);
+	LockBuffer(pages.buffer, BUFFER_LOCK_EXCLUSIVE);
+	check_identity(index, pages.buffer, BX_PAGE_BLOCK, pages.number,
+				   pages.geometry);
+	offset = get_filter(index, pages.buffer, pages.geometry, pages.child,
+						&size) - (char *) BufferGetPage(pages.buffer);
+	state = GenericXLogStart(index);
+	page = GenericXLogRegisterBuffer(state, pages.buffer, 0);
+	bx_packed_set_doubt((char *) page + offset, size);
+	BxPageGetOpaque(page)->flags |= BX_BLOCK_DOUBT;
+	GenericXLogFinish(state);
+	UnlockReleaseBuffer(pages.buffer);
 }
 
 /*
@@ -1243,6 +1279,7 @@ const BxLayout bx_layout_block = {
 	.build_end = block_build_end,
 	.insert_begin = block_insert_begin,
 	.insert = block_insert,
+	.insert_doubt = block_insert_doubt,
 	.search = block_search,
 	.repair = block_repair,
 	.collect_stats = block_collect_stats,

@@ -167,6 +167,10 @@ typedef struct BxLayout
 	void		(*insert) (BxInsert *insert, Relation heap, ItemPointer tid,
 						   const BxRowKeys *row);
 
+	/* makes the filter of a heap page match everything, until it is rebuilt */
+	void		(*insert_doubt) (BxInsert *insert, Relation heap,
+								 ItemPointer tid);
+
 	void		(*search) (BxSearch *search);
 
 	/* rebuilds what needs it, reclaims pages */
@@ -342,6 +346,7 @@ extern void bxbuildempty(Relation index);
 extern char *bxbuildphasename(int64 phasenum);
 
 /* insert.c */
+extern BxInsert *bx_insert_get(Relation index, IndexInfo *indexInfo);
 extern bool bxinsert(Relation index, Datum *values, bool *isnull,
 					 ItemPointer ht_ctid, Relation heap,
 					 IndexUniqueCheck checkUnique, bool indexUnchanged,

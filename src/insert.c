@@ -13,8 +13,8 @@
 #include "bloomidx.h"
 
 /* State of the statement's inserts into this index. */
-static BxInsert *
-get_insert(Relation index, IndexInfo *indexInfo)
+BxInsert *
+bx_insert_get(Relation index, IndexInfo *indexInfo)
 {
 	BxInsert   *insert = indexInfo->ii_AmCache;
 	MemoryContext oldcxt;
@@ -43,7 +43,7 @@ bxinsert(Relation index, Datum *values, bool *isnull, ItemPointer ht_ctid,
 		 Relation heap, IndexUniqueCheck checkUnique, bool indexUnchanged,
 		 IndexInfo *indexInfo)
 {
-	BxInsert   *insert = get_insert(index, indexInfo);
+	BxInsert   *insert = bx_insert_get(index, indexInfo);
 	MemoryContext oldcxt = MemoryContextSwitchTo(insert->tmpcxt);
 
 	/* the relcache entry may be another than in the last call */

@@ -213,6 +213,9 @@ typedef struct PartitionedInsert
 	/* the markers that have been set in these slices for this range */
 	uint32		marked_range;
 	uint64		marked[INDEX_MAX_KEYS];
+
+	/* 1 + the last segment that was put in doubt in its summary, or 0 */
+	uint64		doubtful;
 } PartitionedInsert;
 
 /* A slice page that is to get a key, pinned. */
@@ -470,6 +473,60 @@ partitioned_insert(BxInsert *insert, Relation heap, ItemPointer tid,
 			*mark = row->keys[i];
 	}
 	ReleaseBuffer(topbuf);
+}
+
+/* Makes a child's filter in the slices of a node match everything. */
+static void
+doubt_child(Relation index, int level, uint32 node, const BxNodeDesc *desc,
+			int child)
+{
+	char	   *rows = palloc0(BX_SLICE_SIZE);
+	BxMask		doubt;
+
+	bx_mask_fill(&doubt, false);
+	bx_mask_set(&doubt, child);
+	bx_node_set_doubt(rows, 1, &doubt);
+	for (uint32 slice = 0; slice < desc->nslices; slice++)
+	{
+		CHECK_FOR_INTERRUPTS();
+		bx_node_write_slice(index, level, node, desc, slice, rows, true);
+	}
+	pfree(rows);
+}
+
+/*
+ * Puts the range of a heap page in doubt, and its segment in the summary, and
+ * flags it for VACUUM.  The caller has the lock on the heap that keeps VACUUM
+ * out, so nobody else changes the entries of nodes that have slices.
+ */
+static void
+partitioned_insert_doubt(BxInsert *insert, Relation heap, ItemPointer tid)
+{
+	PartitionedInsert *state = insert->layout_state;
+	Relation	index = insert->index;
+	BlockNumber blkno = ItemPointerGetBlockNumber(tid);
+	uint32		partition;
+	int			up;
+
+	load_entry(state, index, heap, tid);
+	partition = state->segment / BX_FANOUT;
+	up = state->segment % BX_FANOUT;
+	if (state->summary.state == BX_NODE_PRESENT &&
+		state->doubtful != state->segment + UINT64CONST(1))
+	{
+		doubt_child(index, BX_LEVEL_PARTITION, partition, &state->summary, up);
+		state->summary.flags |= BX_DESC_DOUBT;
+		bx_dir_update_top(index, partition, BX_CHILD_SELF, &state->summary,
+						  NULL);
+		state->doubtful = state->segment + UINT64CONST(1);
+	}
+	if (state->node.state == BX_NODE_PRESENT)
+	{
+		doubt_child(index, BX_LEVEL_SEGMENT, state->segment, &state->node,
+					(blkno >> state->lg_base) % BX_FANOUT);
+		state->node.flags |= BX_DESC_DOUBT;
+		bx_dir_update_top(index, partition, up, &state->node, NULL);
+	}
 }
 
 /*
@@ -1016,6 +1073,7 @@ const BxLayout bx_layout_partitioned = {
 	.build_end = partitioned_build_end,
 	.insert_begin = partitioned_insert_begin,
 	.insert = partitioned_insert,
+	.insert_doubt = partitioned_insert_doubt,
 	.search = partitioned_search,
 	.repair = bx_rebuild_index,
 	.collect_stats = partitioned_collect_stats,

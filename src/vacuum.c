@@ -19,6 +19,7 @@
 #include "miscadmin.h"
 #include "postmaster/autovacuum.h"
 #include "storage/lmgr.h"
+#include "storage/proc.h"
 #include "utils/acl.h"
 #include "utils/guc.h"
 #include "utils/lsyscache.h"
@@ -32,10 +33,90 @@ PG_FUNCTION_INFO_V1(bloomidx_summarize);
 
 static bool vacuum_is_active = false;
 
+/* What the build of an index has missed, on its way in. */
+typedef struct Catchup
+{
+	Relation	heap;
+	BxInsert   *insert;
+	uint8		lg_base;
+} Catchup;
+
+/* Adds the keys of a range, as inserts of its rows would have done. */
+static void
+catch_up_range(void *arg, uint32 range, double done, const uint64 *keys,
+			   Size nkeys, bool doubt)
+{
+	Catchup    *catchup = arg;
+	BxInsert   *insert = catchup->insert;
+	BxRowKeys	row = {(int) nkeys, (int) nkeys, unconstify(uint64 *, keys)};
+	ItemPointerData tid;
+	MemoryContext oldcxt = MemoryContextSwitchTo(insert->tmpcxt);
+
+	ItemPointerSet(&tid, (BlockNumber) range << catchup->lg_base,
+				   FirstOffsetNumber);
+	insert->layout->insert(insert, catchup->heap, &tid, &row);
+	if (doubt)
+		insert->layout->insert_doubt(insert, catchup->heap, &tid);
+	MemoryContextSwitchTo(oldcxt);
+	MemoryContextReset(insert->tmpcxt);
+}
+
+/*
+ * Adds every tuple version of the heap to an index that is not valid yet.
+ *
+ * While an index is built concurrently, others add versions behind the scan
+ * and do not know yet that they have to insert into the index.  Validation
+ * will add those that its snapshot sees, and this is enough for the server
+ * itself, which waits for older snapshots before the index is used.  But a
+ * standby does not wait, and may have a snapshot that sees a version that was
+ * deleted since.  By now all writers know the index, so what they add after
+ * us comes in by itself.  What was pruned before us, no snapshot sees that
+ * will ever use the index: replay has waited for it, or cancelled it.
+ */
+static void
+catch_up(Relation heap, Relation index)
+{
+	IndexInfo  *indexInfo = BuildIndexInfo(index);
+	BlockNumber heap_blocks = RelationGetNumberOfBlocks(heap);
+	Catchup		catchup;
+	BxMetaPageData meta;
+	BxHeapScan *scan;
+
+	bx_meta_read(index, &meta);
+	catchup.heap = heap;
+	catchup.insert = bx_insert_get(index, indexInfo);
+
+	/* an index without keys takes its geometry from the first page */
+	catchup.lg_base = meta.lg_base == BX_LG_BASE_UNSET ? 0 : meta.lg_base;
+	scan = bx_heapscan_begin(heap, index, indexInfo,
+							 (Size) maintenance_work_mem * 1024 / 8);
+	bx_heapscan_ranges(scan, catchup.lg_base, 0,
+					   bx_dir_ranges(heap_blocks, catchup.lg_base),
+					   heap_blocks, catch_up_range, &catchup);
+	bx_heapscan_end(scan);
+}
+
+/*
+ * There is nothing to delete.  But before CREATE INDEX CONCURRENTLY and
+ * REINDEX CONCURRENTLY validate an index, they ask for its TIDs in this way.
+ */
 IndexBulkDeleteResult *
 bxbulkdelete(IndexVacuumInfo *info, IndexBulkDeleteResult *stats,
 			 IndexBulkDeleteCallback callback, void *callback_state)
 {
+	Relation	index = info->index;
+
+	/* VACUUM comes here, too, with an index that was never validated */
+	if (!index->rd_index->indisvalid &&
+		!(MyProc->statusFlags & PROC_IN_VACUUM))
+	{
+		Relation	heap;
+
+		heap = table_open(IndexGetRelation(RelationGetRelid(index), false),
+						  AccessShareLock);
+		catch_up(heap, index);
+		table_close(heap, AccessShareLock);
+	}
 	if (stats == NULL)
 		stats = palloc0(sizeof(IndexBulkDeleteResult));
 	return stats;

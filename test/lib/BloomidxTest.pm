@@ -19,7 +19,9 @@ use Time::HiRes qw(usleep);
 our @EXPORT = qw(
   new_node
   install_oracle
+  layout
   using_index
+  report
   lost_rows
   all_rows_found
   start_pgbench
@@ -28,10 +30,14 @@ our @EXPORT = qw(
   log_is_clean
 );
 
-# "USING bloomidx (columns) WITH (options)"
+# The layout under test.
+sub layout { return $ENV{BLOOMIDX_LAYOUT} || 'partitioned'; }
+
+# "USING bloomidx (columns) WITH (options)", with the layout under test
 sub using_index
 {
 	my ($columns, %options) = @_;
+	$options{layout} = layout() if layout() ne 'partitioned';
 	return "USING bloomidx ($columns)" if !%options;
 	return "USING bloomidx ($columns) WITH ("
 	  . join(', ', map { "$_ = $options{$_}" } sort keys %options) . ')';
@@ -270,6 +276,14 @@ sub kill9_all
 		usleep(100_000);
 	}
 	unlink $lock_file;
+	return;
+}
+
+# How much a test has done, for the totals of test/soak.
+sub report
+{
+	my ($what, $n) = @_;
+	note "total: $n $what";
 	return;
 }
 

@@ -304,7 +304,7 @@ sub random_index
 	$index{predicate} = pick('grp < 3', 'grp = 1', 'id % 2 = 0', "$columns[0]{name} IS NOT NULL") if percent(15);
 
 	my %options;
-	$options{layout} = 'partitioned' if percent(20);
+	$options{layout} = layout() if percent(20);
 	$options{pages_per_range} = pick(0, 1, 1, 1, 2, 4, 8, 64, 256) if percent(75);
 	$options{false_positive_rate} = pick('0.00001', '0.001', '0.05', '0.25') if percent(40);
 	$index{definition} = using_index(join(', ', map { $_->{sql} } @{ $index{keys} }), %options);
@@ -699,6 +699,7 @@ SKIP:
 {
 	skip 'one round only', 4 if defined $only_round;
 	note join ', ', map { "$_ $total{$_}" } sort keys %total;
+	report('queries compared', $total{queries});
 	cmp_ok($total{queries}, '>=', $wanted, 'queries compared');
 	cmp_ok($total{used}, '>=', 0.6 * $total{queries}, 'most of them answered by the index');
 	cmp_ok($total{hits}, '>=', 0.2 * $total{queries}, 'enough of these found rows');

@@ -95,6 +95,7 @@ sub scripts
 	};
 }
 
+my %deaths;
 foreach my $round (1 .. $rounds)
 {
 	my $how = $combinations[ ($round - 1) % @combinations ];
@@ -120,6 +121,7 @@ foreach my $round (1 .. $rounds)
 	{
 		$primary->stop('immediate');
 	}
+	$deaths{ $how->{death} }++;
 	$clients->{harness}->finish;
 	unlike($clients->{stderr}, qr/ERROR:/, "$what: clients saw no error before the crash");
 
@@ -152,6 +154,8 @@ foreach my $round (1 .. $rounds)
 	  foreach 'fresh', 'filled', 'rebuilt', 'churned';
 }
 
+report('kill -9', $deaths{kill} || 0);
+report('immediate stops', $deaths{immediate} || 0);
 log_is_clean($_, 'crashes') foreach $primary, $standby;
 $standby->stop;
 $primary->stop;

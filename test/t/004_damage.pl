@@ -1,13 +1,13 @@
-# Damage: a page of the index file is overwritten while the server is down.  Queries and inserts then either do the
-# right thing or raise index_corrupted (XX002) with the name of the index; nothing answers wrongly, nothing crashes, and
-# REINDEX repairs.
+# Damage: pages of the index file are overwritten under the server.  Queries, inserts and VACUUM then either do the right
+# thing or raise index_corrupted (XX002) with the name of the index; nothing answers wrongly, nothing crashes or hangs,
+# and REINDEX repairs.
 #
 #   BLOOMIDX_SEED  seed of the random bytes (printed at the start)
-#   BLOOMIDX_FUZZ  how many random damages come on top of those with a name
+#   BLOOMIDX_FUZZ  how many random damages come on top of those with a name (500)
 #
-# There are as many identical tables as kinds of damage, one with a good index, and one without for the answers.
-# Bits of a slice page are left alone: nothing can tell a lost bit from one that was never set.  (Data checksums can;
-# here they are off.)
+# One session does it all: for each damage it writes the whole file anew (test/modules/pagefile), one page of it damaged,
+# and probes it.  Bits of a slice page are left alone, except where wrong answers are allowed: nothing can tell a lost bit
+# from one that was never set.  (Data checksums can; here they are off.)
 
 use strict;
 use warnings;
@@ -21,7 +21,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 
 my $seed = defined $ENV{BLOOMIDX_SEED} ? int $ENV{BLOOMIDX_SEED} : int(rand(1_000_000_000));
-my $fuzz = defined $ENV{BLOOMIDX_FUZZ} ? $ENV{BLOOMIDX_FUZZ} : 370;
+my $fuzz = defined $ENV{BLOOMIDX_FUZZ} ? $ENV{BLOOMIDX_FUZZ} : 500;
 note "BLOOMIDX_SEED=$seed";
 srand($seed);
 
@@ -41,11 +41,11 @@ my %meta_field = (magic => 0, version => 4, hash_version => 8, layout => 10, lg_
 my %descriptor_field = (start => 0, nslices => 4, nprobes => 16, state => 17);
 my $first_child = $content + 20 + 24;
 
-# Pages to damage, by kind and level in the special area.  All of a summary are damaged, else few queries would meet it;
-# of other pages, the first.
-my %targets = (meta => '1 0', map => '2 0', top => '3 2', segment => '4 1', summary => '4 2');
+# Pages to damage, by kind and level in the special area.  Those of another layout are known by their number only.
+my %target_names = ('1 0' => 'meta', '2 0' => 'map', '3 2' => 'top', '4 1' => 'segment', '4 2' => 'summary');
 
-sub random_bytes { return join '', map { chr(int(rand(256))) } 1 .. $_[0]; }
+my $noise = join '', map { chr(int(rand(256))) } 1 .. 100_000;
+sub random_bytes { return substr($noise, int(rand(100_000 - $_[0])), $_[0]); }
 
 # A page with something else at an offset.
 sub replaced
@@ -56,20 +56,92 @@ sub replaced
 }
 
 #
-# Damages: name => {target, make, allowed}.  make gets the page, the pages of the good index as target => [pages],
-# and two pages of a B-tree.  Allowed is an SQLSTATE besides XX002: the server itself refuses some page headers (XX001).
+# The table and two images of its index: as CREATE INDEX makes it, and with filters that hold twice the keys that they
+# were made for, which VACUUM wants to rebuild.
 #
 
-my %damages;
+my $node = new_node('damage', conf => "shared_buffers = 64MB\neffective_io_concurrency = 8\nfsync = off\n", no_checksums => 1);
+my (undef, undef, $module_error) = $node->psql('postgres',
+	"CREATE FUNCTION write_pages(regclass, bytea) RETURNS void LANGUAGE c STRICT AS 'pagefile'");
+plan skip_all => 'test/modules/pagefile is not installed' if $module_error =~ /could not access file/;
+is($node->safe_psql('postgres', 'SHOW data_checksums'), 'off', 'no data checksums');
+
+# Rows in three segments, in the first 384 pages.  The file is extended with empty pages, so that the index gets a summary
+# without a large table.
+my $rows = 8448;
+my $half = $rows / 2;
+my $row = "SELECT id, md5(id::text)::uuid, id % 7 + 7 * (id / 1000), repeat('x', 290)";
+$node->safe_psql(
+	'postgres', qq{
+CREATE TABLE t (id int, k uuid, n int, pad text) WITH (fillfactor = 50, vacuum_truncate = off);
+INSERT INTO t $row FROM generate_series(1, $half) id;
+CREATE TABLE btree AS SELECT g FROM generate_series(1, 1000) g;
+CREATE INDEX btree_i ON btree (g)});
+my $heap_file = $node->data_dir . '/' . $node->safe_psql('postgres', "SELECT pg_relation_filepath('t')");
+$node->stop;
+truncate($heap_file, 4200 * $page_size) or die "could not extend $heap_file: $!";
+$node->start;
+
+# The pages of an index, and its file.
+sub image
+{
+	my ($index) = @_;
+	my $file = $node->safe_psql('postgres', "CHECKPOINT; SELECT pg_relation_filepath('$index')");
+	return slurp_file($node->data_dir . "/$file");
+}
+
+$node->safe_psql(
+	'postgres', qq{
+CREATE INDEX t_ix ON t @{[ using_index('k, n', pages_per_range => 1, false_positive_rate => 0.00001) ]};
+VACUUM t;
+ALTER TABLE t SET (fillfactor = 100);
+INSERT INTO t $row FROM generate_series($half + 1, $rows) id});
+my %images = (overfull => image('t_ix'));
+$node->safe_psql('postgres', 'REINDEX INDEX t_ix');
+$images{fresh} = image('t_ix');
+all_rows_found($node, 't', 'k', 't_ix', $rows, 'before');
+
+# Blocks of an image, as target => [blocks].
+sub find_blocks
+{
+	my ($image) = @_;
+	my %found;
+
+	for (my $block = 0; $block * $page_size < length $image; $block++)
+	{
+		my ($level, $kind) = unpack 'CC', substr($image, $block * $page_size + $special + $special_field{level}, 2);
+		push @{ $found{ $target_names{"$kind $level"} || "kind_${kind}_$level" } }, $block if $kind;
+	}
+	return %found;
+}
+
+sub page_of { my ($image, $block) = @_; return substr($image, $block * $page_size, $page_size); }
+
+my %blocks = map { $_ => { find_blocks($images{$_}) } } keys %images;
+my @names = sort keys %{ $blocks{fresh} };
+my $partitioned = layout() eq 'partitioned';
+my $btree = image('btree_i');
+my @foreign = (page_of($btree, 0), page_of($btree, 1));
+note 'pages of each kind: ' . join ', ', map { "$_ " . scalar @{ $blocks{fresh}{$_} } } @names;
+is("@names", 'map meta segment summary top', 'the index has a page of each kind') if $partitioned;
+
+# A page of the fresh image.
+sub good_page { my ($target, $n) = @_; return page_of($images{fresh}, $blocks{fresh}{$target}[ $n || 0 ]); }
+
+#
+# Damages: {name, target, image, make, allowed}.  make gets a page and returns the damaged one; without it the file ends
+# before the page.  Allowed is an SQLSTATE besides XX002: the server itself refuses some page headers (XX001).
+#
+
+my @damages;
 
 sub add_damage
 {
 	my ($target, $name, $make, %more) = @_;
-	$damages{"${target}_$name"} = { target => $target, make => $make, allowed => '', %more };
+	push @damages, { name => "${target}_$name", target => $target, image => 'fresh', make => $make, allowed => '', %more };
 	return;
 }
 
-my @names = ('meta', 'map', 'top', 'segment', 'summary');
 foreach my $target (@names)
 {
 	add_damage($target, 'zero', sub { "\0" x $page_size });
@@ -82,37 +154,41 @@ foreach my $target (@names)
 	add_damage($target, 'no_special', sub { replaced($_[0], 14, pack('v2', $page_size, $page_size)) });
 	add_damage($target, 'small_special', sub { replaced($_[0], 16, pack('v', $page_size - 8)) });
 	add_damage($target, 'large_special', sub { replaced($_[0], 12, pack('v3', 24, 24, 24)) });
-	add_damage($target, 'btree_meta', sub { $_[2] });
-	add_damage($target, 'btree_leaf', sub { $_[3] });
-	add_damage($target, "is_$_", do { my $other = $_; sub { $_[1]{$other}[0] } }) foreach grep { $_ ne $target } @names;
+	add_damage($target, 'btree_meta', sub { $foreign[0] });
+	add_damage($target, 'btree_leaf', sub { $foreign[1] });
+	add_damage($target, "is_$_", do { my $other = $_; sub { good_page($other) } }) foreach grep { $_ ne $target } @names;
 	add_damage($target, 'missing', undef, allowed => 'XX001');
+	add_damage($target, 'overfull_zero', sub { "\0" x $page_size }, image => 'overfull');
 }
-add_damage('segment', 'is_other', sub { $_[1]{segment}[1] });
-foreach my $target ('segment', 'summary')
+if ($partitioned)
 {
-	foreach my $field (sort keys %special_field)
+	add_damage('segment', 'is_other', sub { good_page('segment', 1) });
+	foreach my $target ('segment', 'summary')
 	{
-		my $offset = $special + $special_field{$field};
-		add_damage($target, "other_$field", sub { replaced($_[0], $offset, chr(1 ^ ord(substr($_[0], $offset, 1)))) });
+		foreach my $field (sort keys %special_field)
+		{
+			my $offset = $special + $special_field{$field};
+			add_damage($target, "other_$field", sub { replaced($_[0], $offset, chr(1 ^ ord(substr($_[0], $offset, 1)))) });
+		}
 	}
-}
-foreach my $target ('map', 'top')
-{
-	my $offset = $special + $special_field{node};
-	add_damage($target, 'other_node', sub { replaced($_[0], $offset, pack('V', 7)) });
-}
+	foreach my $target ('map', 'top')
+	{
+		my $offset = $special + $special_field{node};
+		add_damage($target, 'other_node', sub { replaced($_[0], $offset, pack('V', 7)) });
+	}
 
-# A directory that leads nowhere.
-foreach my $which ([ 'segment', $first_child ], [ 'second_segment', $first_child + 20 ], [ 'summary', $content ])
-{
-	my ($name, $offset) = @$which;
-	my $field = sub { return $offset + $descriptor_field{ $_[0] }; };
-	add_damage('top', "${name}_far", sub { replaced($_[0], $field->('start'), pack('V', 0xFFFFFFF0)) });
-	add_damage('top', "${name}_at_meta", sub { replaced($_[0], $field->('start'), pack('V', 0)) });
-	add_damage('top', "${name}_many", sub { replaced($_[0], $field->('nslices'), pack('V', 0xFFFFFFFF)) });
-	add_damage('top', "${name}_none", sub { replaced($_[0], $field->('nslices'), pack('V', 0)) });
-	add_damage('top', "${name}_probes", sub { replaced($_[0], $field->('nprobes'), chr(255)) });
-	add_damage('top', "${name}_state", sub { replaced($_[0], $field->('state'), chr(77)) });
+	# A directory that leads nowhere.
+	foreach my $which ([ 'segment', $first_child ], [ 'second_segment', $first_child + 20 ], [ 'summary', $content ])
+	{
+		my ($name, $offset) = @$which;
+		my $field = sub { return $offset + $descriptor_field{ $_[0] }; };
+		add_damage('top', "${name}_far", sub { replaced($_[0], $field->('start'), pack('V', 0xFFFFFFF0)) });
+		add_damage('top', "${name}_at_meta", sub { replaced($_[0], $field->('start'), pack('V', 0)) });
+		add_damage('top', "${name}_many", sub { replaced($_[0], $field->('nslices'), pack('V', 0xFFFFFFFF)) });
+		add_damage('top', "${name}_none", sub { replaced($_[0], $field->('nslices'), pack('V', 0)) });
+		add_damage('top', "${name}_probes", sub { replaced($_[0], $field->('nprobes'), chr(255)) });
+		add_damage('top', "${name}_state", sub { replaced($_[0], $field->('state'), chr(77)) });
+	}
 }
 add_damage('meta', 'magic', sub { replaced($_[0], $content + $meta_field{magic}, 'BxIY') });
 add_damage('meta', 'layout', sub { replaced($_[0], $content + $meta_field{layout}, chr(99)) }, allowed => '0A000');
@@ -125,7 +201,7 @@ add_damage('meta', 'newer_hash', sub { replaced($_[0], $content + $meta_field{ha
 # random; or the page is some other one.
 sub fuzzed
 {
-	my ($page, $pages, @btree) = @_;
+	my ($page) = @_;
 	my ($kind) = unpack 'C', substr($page, $special + $special_field{kind}, 1);
 	my @places = ([ 0, 32 ], [ $special, 32 ], [ $special, 32 ]);
 	my $choice = int(rand(10));
@@ -134,13 +210,27 @@ sub fuzzed
 	push @places, [ $content, 20 ], [ $first_child, 20 ], [ $first_child + 20 * int(rand(34)), 20 ] if $kind == 3;
 	if ($choice == 0)
 	{
-		my @all = (map { @$_ } values %$pages);
-		return (@all, @btree)[ rand(@all + 2) ];
+		my @others = (@foreign, map { good_page($_, int(rand(@{ $blocks{fresh}{$_} }))) } @names);
+		return $others[ rand @others ];
 	}
 	return random_bytes($page_size) if $choice == 1;
+	return scratched($page, $choice < 5, @{ $places[ rand @places ] });
+}
 
-	my ($start, $length) = @{ $places[ rand @places ] };
-	if ($choice < 5)
+# The same anywhere in the page.
+sub fuzzed_anywhere
+{
+	my ($page) = @_;
+	my $length = (8, 64, 512, $special - 24)[ rand 4 ];
+	return scratched($page, rand() < 0.5, 24 + int(rand($special - 24 - $length)), $length);
+}
+
+# A page with a stretch of random bytes, or a few bits flipped, within some bytes of it.
+sub scratched
+{
+	my ($page, $bytes, $start, $length) = @_;
+
+	if ($bytes)
 	{
 		my $n = 1 + int(rand($length));
 		return replaced($page, $start + int(rand($length - $n + 1)), random_bytes($n));
@@ -152,217 +242,212 @@ sub fuzzed
 	}
 	return $page;
 }
-add_damage($names[ $_ % @names ], "fuzz_$_", \&fuzzed, allowed => 'XX001', version => '0A000') foreach 1 .. $fuzz;
+
+my $named = @damages;
+foreach (1 .. $fuzz)
+{
+	my @more = (random => 1, image => rand() < 0.8 ? 'fresh' : 'overfull', allowed => 'XX001', version => '0A000');
+	if (rand() < 0.7)
+	{
+		add_damage($names[ rand @names ], "fuzz_$_", \&fuzzed, @more);
+	}
+	else
+	{
+		add_damage($names[ rand @names ], "anywhere_$_", \&fuzzed_anywhere, @more, wrong => 1);
+	}
+}
 
 #
-# Tables and indexes
+# Damage and look
 #
 
-my $node = new_node('damage', conf => "shared_buffers = 128MB\neffective_io_concurrency = 8\n", no_checksums => 1);
-is($node->safe_psql('postgres', 'SHOW data_checksums'), 'off', 'no data checksums');
-
-my @cases = sort keys %damages;
-my $rows = 4200;
-
-# Where the summary matters, the table's file is extended with empty pages, so that the index gets one without a large
-# table.
-my $create = '';
-foreach my $name ('plain', 'good', @cases)
-{
-	$create .= "CREATE TABLE $name AS SELECT id, md5(id::text)::uuid AS k, (id * 3) % 1000 AS n, repeat('x', 220) AS pad"
-	  . " FROM generate_series(1, $rows) id;\n"
-	  . "SELECT '$name', pg_relation_filepath('$name');\n";
-}
-$create .= "CREATE TABLE btree AS SELECT g FROM generate_series(1, 1000) g; CREATE INDEX btree_i ON btree (g);\n";
-my %heap_file = map { split /\|/ } split /\n/, $node->safe_psql('postgres', $create);
-$node->stop;
-foreach my $file (map { $heap_file{$_} } grep { /good|summary/ } keys %heap_file)
-{
-	truncate($node->data_dir . "/$file", 4200 * $page_size) or die "could not extend $file: $!";
-}
-$node->start;
-$node->safe_psql('postgres', join "\n",
-	map { "CREATE INDEX ${_}_ix ON $_ " . using_index('k, n', pages_per_range => 1) . ';' } 'good', @cases);
-my %index_file = map { split /\|/ } split /\n/,
-  $node->safe_psql('postgres', join "\n", map { "SELECT '$_', pg_relation_filepath('${_}_ix');" } 'good', @cases);
-my $btree_file = $node->safe_psql('postgres', "SELECT pg_relation_filepath('btree_i')");
-all_rows_found($node, 'good', 'k', 'good_ix', $rows, 'before');
-
-# Every query in a subtransaction, its answer compared with that of a sequential scan of the table without index; then
-# some inserts.  Returns how often there was each outcome.
+# Every query in a subtransaction, its answer compared with that of a sequential scan; then some inserts, what VACUUM does,
+# and some of the queries again.  At the end all is undone, but what happened to the index.  Returns how often there was
+# each outcome.  One of four queries is asked, another one each time, or all.
 $node->safe_psql(
 	'postgres', q{
-CREATE TABLE answers (condition text, n bigint, total bigint);
-INSERT INTO answers
-	SELECT format('k = %L', md5(i::text)::uuid) FROM generate_series(1, 4200, 53) i
-	UNION ALL SELECT format('k = %L', md5((-i)::text)::uuid) FROM generate_series(1, 20) i
-	UNION ALL SELECT format('n = %s', i * 31) FROM generate_series(1, 20) i
-	UNION ALL SELECT format('n = %s AND k = %L', (i * 30) % 1000, md5((i * 10)::text)::uuid) FROM generate_series(1, 20) i
-	UNION ALL VALUES ('k IS NULL'), ('k IS NOT NULL'), ('n IS NULL'), ('n IN (1, 2, 3, 4, 5, 6, 500, 2000)')
-	UNION ALL SELECT format('k IN (%s)', string_agg(quote_literal(md5(i::text)), ',')) FROM generate_series(1, 4200, 71) i;
+CREATE TABLE answers (i int GENERATED ALWAYS AS IDENTITY, condition text, n bigint, total bigint);
+INSERT INTO answers (condition)
+	SELECT format('k = %L', md5(i::text)::uuid) FROM generate_series(1, 8448, 131) i
+	UNION ALL SELECT format('k = %L', md5((-i)::text)::uuid) FROM generate_series(1, 12) i
+	UNION ALL SELECT format('n = %s AND k = %L', i % 7 + 7 * (i / 1000), md5(i::text)::uuid) FROM generate_series(100, 8400, 700) i
+	UNION ALL VALUES ('k IS NULL'), ('n IS NULL'), ('n = 3'), ('n IN (5, 6, 500, 2000)')
+	UNION ALL SELECT format('k IN (%s)', string_agg(quote_literal(md5(i::text)), ','))
+		FROM generate_series(1, 8448, 6) i GROUP BY i % 4;
 DO $$
 DECLARE
 	r record;
 	n1 bigint; total1 bigint;
 BEGIN
+	PERFORM oracle_force(false);
 	FOR r IN SELECT condition FROM answers LOOP
-		EXECUTE 'SELECT count(*), sum(id) FROM plain WHERE ' || r.condition INTO n1, total1;
+		EXECUTE 'SELECT count(*), sum(id) FROM t WHERE ' || r.condition INTO n1, total1;
 		UPDATE answers SET n = n1, total = total1 WHERE condition = r.condition;
 	END LOOP;
 END $$;
 
-CREATE FUNCTION probe(tab text) RETURNS text LANGUAGE plpgsql AS $$
+CREATE FUNCTION outcome(query text, n bigint, total bigint) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
-	outcomes text[] := '{}';
-	inserted text[] := '{}';
-	condition text;
-	outcome text;
-	answer record;
 	n1 bigint; total1 bigint;
 BEGIN
-	PERFORM oracle_force(true);
-	FOR answer IN SELECT * FROM answers LOOP
-		BEGIN
-			EXECUTE format('SELECT count(*), sum(id) FROM %I WHERE %s', tab, answer.condition) INTO n1, total1;
-			outcome := CASE WHEN n1 = answer.n AND total1 IS NOT DISTINCT FROM answer.total THEN 'right'
-				ELSE format('wrong (%s: %s of %s rows)', answer.condition, n1, answer.n) END;
-		EXCEPTION WHEN OTHERS THEN
-			outcome := SQLSTATE || CASE WHEN SQLERRM NOT LIKE '%' || tab || '_ix%' THEN ' ' || SQLERRM ELSE '' END;
-		END;
-		outcomes := outcomes || outcome;
-	END LOOP;
+	EXECUTE query INTO n1, total1;
+	IF (n1, total1) IS NOT DISTINCT FROM (n, total) THEN
+		RETURN 'right';
+	END IF;
+	RETURN format('wrong (%s of %s rows: %s)', n1, n, left(query, 100));
+EXCEPTION WHEN OTHERS THEN
+	RETURN SQLSTATE || CASE WHEN SQLERRM LIKE '%t_ix%' THEN '' ELSE ' ' || SQLERRM END;
+END $$;
 
-	FOR i IN 1 .. 10 LOOP
-		BEGIN
-			EXECUTE format('INSERT INTO %I VALUES (%s, %L, 7)', tab, 10000 + i, md5('new' || i));
-			inserted := inserted || format('%L', md5('new' || i));
-			outcome := 'right';
-		EXCEPTION WHEN OTHERS THEN
-			outcome := SQLSTATE || CASE WHEN SQLERRM NOT LIKE '%' || tab || '_ix%' THEN ' ' || SQLERRM ELSE '' END;
-		END;
-		outcomes := outcomes || outcome;
-	END LOOP;
-	FOREACH condition IN ARRAY inserted LOOP
-		BEGIN
-			EXECUTE format('SELECT count(*) FROM %I WHERE k = %s', tab, condition) INTO n1;
-			outcome := CASE WHEN n1 = 1 THEN 'right' ELSE 'wrong (inserted row is lost)' END;
-		EXCEPTION WHEN OTHERS THEN
-			outcome := SQLSTATE || CASE WHEN SQLERRM NOT LIKE '%' || tab || '_ix%' THEN ' ' || SQLERRM ELSE '' END;
-		END;
-		outcomes := outcomes || outcome;
-	END LOOP;
-	EXECUTE format('DELETE FROM %I WHERE id > 10000', tab);
+CREATE FUNCTION probe(turn int, every bool DEFAULT false) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+	outcomes text[] := '{}';
+	inserted int[] := '{}';
+	answer record;
+	id int;
+BEGIN
+	PERFORM oracle_force(true);
+	BEGIN
+		FOR answer IN SELECT * FROM answers WHERE every OR i % 4 = turn % 4 ORDER BY i LOOP
+			outcomes := outcomes || outcome('SELECT count(*), sum(id) FROM t WHERE ' || answer.condition, answer.n, answer.total);
+		END LOOP;
+		FOR i IN 10001 .. 10005 LOOP
+			outcomes := outcomes || outcome(format('INSERT INTO t VALUES (%s, %L, 7) RETURNING 1, id', i, md5(i::text)), 1, i);
+			IF outcomes[cardinality(outcomes)] = 'right' THEN
+				inserted := inserted || i;
+			END IF;
+		END LOOP;
+		outcomes := outcomes || outcome($q$SELECT 1, 1 FROM bloomidx_summarize('t_ix')$q$, 1, 1);
+		FOREACH id IN ARRAY inserted LOOP
+			outcomes := outcomes || outcome(format('SELECT count(*), sum(id) FROM t WHERE k = %L', md5(id::text)), 1, id);
+		END LOOP;
+		FOR answer IN SELECT * FROM answers WHERE i % 13 = turn % 13 ORDER BY i LOOP
+			outcomes := outcomes || outcome('SELECT count(*), sum(id) FROM t WHERE ' || answer.condition, answer.n, answer.total);
+		END LOOP;
+		RAISE SQLSTATE 'UNDO1';
+	EXCEPTION WHEN SQLSTATE 'UNDO1' THEN
+		NULL;
+	END;
 
 	RETURN (SELECT string_agg(format('%s x %s', x.count, o), ', ' ORDER BY o)
 			FROM (SELECT o, count(*) FROM unnest(outcomes) o GROUP BY o) x);
 END $$;
 });
 
-sub probe
+# The images, with each damaged page in its turn.
+my $page_file = $node->basedir . '/pages';
+my %image_file = map { $_ => $node->basedir . "/$_" } keys %images;
+
+sub write_file
 {
-	return map { split /\|/ } split /\n/, $node->safe_psql('postgres', join '', map { "SELECT '$_', probe('$_');" } @_);
-}
-
-my %before = probe('good');
-like($before{good}, qr/^\d{3} x right$/, 'a good index answers rightly');
-$node->stop;
-
-#
-# Damage and look
-#
-
-# Blocks of an index file, as target => [blocks].
-sub find_blocks
-{
-	my ($file) = @_;
-	my %found = map { $_ => [] } keys %targets;
-
-	for (my $block = 0; $block * $page_size < length $file; $block++)
-	{
-		my ($level, $kind) = unpack 'CC', substr($file, $block * $page_size + $special + $special_field{level}, 2);
-		push @{ $found{$_} }, $block foreach grep { $targets{$_} eq "$kind $level" } keys %targets;
-	}
-	return %found;
-}
-
-my $btree = slurp_file($node->data_dir . "/$btree_file");
-my $good = slurp_file($node->data_dir . "/$index_file{good}");
-my %good_blocks = find_blocks($good);
-my %good_pages;
-foreach my $target (keys %targets)
-{
-	$good_pages{$target} = [ map { substr($good, $_ * $page_size, $page_size) } @{ $good_blocks{$target} } ];
-	cmp_ok(scalar @{ $good_pages{$target} }, '>', 0, "the index has a page for: $target");
-}
-
-my $damaged = 0;
-foreach my $case (@cases)
-{
-	my $damage = $damages{$case};
-	my $path = $node->data_dir . "/$index_file{$case}";
-	my $file = slurp_file($path);
-	my %found = find_blocks($file);
-	my @blocks = @{ $found{ $damage->{target} } };
-
-	@blocks = ($blocks[0]) if $damage->{target} ne 'summary' || !$damage->{make};
-	foreach my $block (@blocks)
-	{
-		my $page = substr($file, $block * $page_size, $page_size);
-
-		if (!$damage->{make})
-		{
-			$file = substr($file, 0, $block * $page_size);
-			last;
-		}
-		$page = $damage->{make}->($page, \%good_pages, substr($btree, 0, $page_size), substr($btree, $page_size, $page_size));
-		die "$case: not a page" if length $page != $page_size;
-		$damaged++;
-		substr($file, $block * $page_size, $page_size) = $page;
-	}
-	open my $fh, '>', $path or die "could not open $path: $!";
+	my ($name, @parts) = @_;
+	open my $fh, '>', $name or die "could not create $name: $!";
 	binmode $fh;
-	print $fh $file;
-	close $fh or die "could not write $path: $!";
+	print $fh $_ foreach @parts;
+	close $fh or die "could not write $name: $!";
+	return;
 }
-$node->start;
 
-my %after = probe('good', @cases);
-my $refused = 0;
-foreach my $case (@cases)
+sub restore { return "SELECT write_pages('t_ix', pg_read_binary_file('$image_file{$_[0]}'));\n"; }
+
+write_file($image_file{$_}, $images{$_}) foreach keys %images;
+my $script = "SET statement_timeout = '60s'; SET client_min_messages = error;\n"
+  . restore('fresh') . "SELECT 'before|' || probe(0, true);\n";
+my @pages;
+foreach my $turn (0 .. $#damages)
 {
-	my $damage = $damages{$case};
+	my $damage = $damages[$turn];
+	my @blocks = @{ $blocks{ $damage->{image} }{ $damage->{target} } };
+	my $block = $blocks[ $damage->{random} ? int(rand(@blocks)) : 0 ];
+	my $file = "pg_read_binary_file('$image_file{$damage->{image}}')";
+
+	if ($damage->{make})
+	{
+		my $page = $damage->{make}->(page_of($images{ $damage->{image} }, $block));
+		die "$damage->{name}: not a page" if length $page != $page_size;
+		$file = "overlay($file PLACING pg_read_binary_file('$page_file', "
+		  . @pages * $page_size . ", $page_size) FROM " . ($block * $page_size + 1) . ')';
+		push @pages, $page;
+	}
+	else
+	{
+		$file = "substr($file, 1, " . $block * $page_size . ')';
+	}
+	$script .= "SELECT write_pages('t_ix', $file);\nSELECT '$turn|' || probe($turn, " . ($damage->{random} ? 'false' : 'true') . ");\n";
+
+	# VACUUM itself now and then, which may refuse as well, but no worse; and on the good index, for the table's sake
+	next if $turn % 40;
+	$script .= "SELECT write_pages('t_ix', $file);\nVACUUM t;\n\\if :ERROR\n\\echo V|:SQLSTATE :LAST_ERROR_MESSAGE\n\\endif\n"
+	  . restore('fresh')
+	  . "VACUUM t;\n";
+}
+write_file($page_file, @pages);
+$script .= restore('fresh') . "SELECT 'after|' || probe(0, true);\n";
+# REINDEX repairs.
+$script .= "SELECT write_pages('t_ix', overlay(pg_read_binary_file('$image_file{fresh}') PLACING pg_read_binary_file('$page_file', "
+  . "$_ * $page_size, $page_size) FROM 1));\nREINDEX INDEX t_ix;\nSELECT 'repaired_$_|' || probe(0, true);\n"
+  foreach 0, 10;
+
+my ($stdout, $stderr) = ('', '');
+my $started = time;
+my $status = $node->psql('postgres', $script, stdout => \$stdout, stderr => \$stderr, on_error_stop => 0,
+	timeout => $PostgreSQL::Test::Utils::timeout_default + $fuzz / 5, timed_out => \my $hangs);
+my $seconds = time - $started;
+my %found = map { /^(\w+)\|(.*)/ ? ($1 => $2) : () } grep { !/^V/ } split /\n/, $stdout;
+ok(!$hangs, 'no endless loop');
+is($status, 0, 'the session lived to the end');
+
+# What is not allowed among outcomes.
+sub unexpected
+{
+	my ($outcomes, $damage) = @_;
 	my @allowed = $damage->{only} ? ($damage->{only}) : ('right', 'XX002', $damage->{allowed}, $damage->{version} || ());
-	my @outcomes = map { s/^\d+ x //r } split /, (?=\d+ x )/, $after{$case};
 	my @bad;
 
-	foreach my $outcome (@outcomes)
+	return 'no answer' if !defined $outcomes;
+	foreach my $outcome (map { s/^\d+ x //r } split /, (?=\d+ x )/, $outcomes)
 	{
 		# The server's own complaint does not know the index's name, but the file's.
-		my $state = $outcome =~ /^XX001 (invalid page in block|could not read block)/ ? 'XX001' : $outcome;
+		my $state = $outcome =~ /^XX001 (invalid page in block|could not read blocks?)/ ? 'XX001' : $outcome;
+		next if $damage->{wrong} && $outcome =~ /^wrong/;
 		push @bad, $outcome if !grep { $_ eq $state } @allowed;
 	}
-	$refused++ if grep { $_ ne 'right' } @outcomes;
-	ok(!@bad, $case) or diag(substr($after{$case}, 0, 1000));
+	return @bad;
 }
-note "$damaged pages damaged; $refused of " . @cases . " indexes with damage were noticed";
-cmp_ok($refused, '>=', 0.6 * @cases, 'most damages were noticed');
-is($after{good}, $before{good}, 'and an index without damage is as before');
 
-#
-# VACUUM may refuse as well, but no worse; REINDEX repairs.
-#
+my $refused = 0;
+my @bad_fuzz;
+foreach my $turn (0 .. $#damages)
+{
+	my $damage = $damages[$turn];
+	my $outcomes = $found{$turn};
+	my @bad = unexpected($outcomes, $damage);
+	my $report = "$damage->{name} ($damage->{image}): " . substr($outcomes // 'no answer', 0, 1000);
 
-my ($stdout, $stderr);
-$node->psql('postgres', "\\set VERBOSITY verbose\n" . join('', map { "VACUUM $_;\n" } @cases),
-	stdout => \$stdout, stderr => \$stderr, on_error_stop => 0);
-my @errors = grep { /ERROR:|FATAL:/ } split /\n/, $stderr;
-my @unexpected = grep { !/XX002: .*_ix|XX001: (invalid page|could not read block)|0A000: .*_ix/ } @errors;
-is(join("\n", @unexpected), '', 'VACUUM of damaged indexes');
+	$refused++ if !$damage->{wrong} && defined $outcomes && $outcomes !~ /^\d+ x right$/;
+	if ($turn < $named)
+	{
+		ok(!@bad, $damage->{name}) or diag($report);
+	}
+	elsif (@bad)
+	{
+		push @bad_fuzz, $report;
+	}
+	last if !defined $outcomes;
+}
+is(scalar @bad_fuzz, 0, 'random damage') or diag(join "\n", @bad_fuzz[ 0 .. ($#bad_fuzz < 9 ? $#bad_fuzz : 9) ]);
+diag(substr($stderr, -2000)) if !defined $status || $status != 0;
 
-$node->safe_psql('postgres', join '', map { "REINDEX INDEX ${_}_ix;\n" } @cases);
-my %repaired = probe(@cases);
-my @broken = grep { $repaired{$_} ne $before{good} } @cases;
-is("@broken", '', 'REINDEX repairs');
+my $strict = grep { !$_->{wrong} } @damages;
+note "$refused of $strict damages that could be noticed were; $seconds s";
+report('pages damaged', scalar @damages);
+cmp_ok($refused, '>=', 0.6 * $strict, 'most damages were noticed');
+like($found{before}, qr/^\d{3} x right$/, 'an index without damage answers rightly');
+is($found{after}, $found{before}, 'and does so after all that');
+is($found{"repaired_$_"}, $found{before}, 'REINDEX repairs') foreach 0, 10;
+my @refusals = map { /^V\|(.*)/ ? $1 : () } split /\n/, $stdout;
+note scalar @refusals . ' times VACUUM refused';
+is(join("\n", grep { !/^(XX002|0A000) .*t_ix|^XX001 (invalid page|could not read block)/ } @refusals), '', 'VACUUM of damaged indexes');
 
 log_is_clean($node, 'damage');
 $node->stop;

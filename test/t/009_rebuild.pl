@@ -27,10 +27,10 @@ my $primary = new_node(
 # Wide rows first; then their pages are filled with narrow ones, and emptied again, so that filters are always too small
 # or too large for what is in them.
 $primary->safe_psql(
-	'postgres', q{
+	'postgres', qq{
 CREATE TABLE churn (k int8, t text, pad text) WITH (fillfactor = 30);
 INSERT INTO churn SELECT -i, md5(i::text), repeat('x', 300) FROM generate_series(1, 6000) i;
-CREATE INDEX churn_k ON churn USING bloomidx (k, t) WITH (pages_per_range = 1);
+CREATE INDEX churn_k ON churn @{[ using_index('k, t', pages_per_range => 1) ]};
 ALTER TABLE churn SET (fillfactor = 100);
 VACUUM churn;
 CREATE SEQUENCE serial;
@@ -110,7 +110,8 @@ foreach my $round (1 .. $rounds)
 	all_rows_found($standby, 'churn', $_, 'churn_k', 1000, "round $round, on the standby") foreach 'k', 't';
 }
 my $rebuilt = $primary->safe_psql('postgres', 'SELECT sum(n) FROM repairs');
-note "$rebuilt filters rebuilt";
+report('kill -9', $rounds);
+report('filters rebuilt under load', $rebuilt);
 cmp_ok($rebuilt, '>', 0, 'filters were rebuilt');
 
 $primary->stop;

@@ -21,9 +21,9 @@ CREATE TABLE t (k int PRIMARY KEY, v text);
 INSERT INTO t SELECT i, md5(i::text) FROM generate_series(1, 5000) i;
 CREATE PUBLICATION p FOR TABLE t;
 });
-$subscriber->safe_psql('postgres', q{
+$subscriber->safe_psql('postgres', qq{
 CREATE TABLE t (k int PRIMARY KEY, v text);
-CREATE INDEX t_v ON t USING bloomidx (v) WITH (pages_per_range = 1);
+CREATE INDEX t_v ON t @{[ using_index('v', pages_per_range => 1) ]};
 });
 my $connection = $publisher->connstr . ' dbname=postgres';
 $subscriber->safe_psql('postgres', "CREATE SUBSCRIPTION s CONNECTION '$connection' PUBLICATION p");
@@ -40,7 +40,7 @@ is($subscriber->safe_psql('postgres', 'SELECT count(*), sum(hashtext(v)::bigint)
 	$publisher->safe_psql('postgres', 'SELECT count(*), sum(hashtext(v)::bigint) FROM t'), 'the tables are the same');
 
 # --- pg_basebackup while rows come in
-$subscriber->safe_psql('postgres', 'CREATE TABLE u (v text); CREATE INDEX u_v ON u USING bloomidx (v)');
+$subscriber->safe_psql('postgres', 'CREATE TABLE u (v text); CREATE INDEX u_v ON u ' . using_index('v'));
 my $clients = start_pgbench($subscriber, { more => [ 1, "INSERT INTO u SELECT md5(random()::text) FROM generate_series(1, 50);\n" ] },
 	'-c', 2, '-T', 600);
 poll_until(sub { $subscriber->safe_psql('postgres', 'SELECT count(*) > 500 FROM u') eq 't' }, 'rows come in');
