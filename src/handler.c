@@ -56,6 +56,9 @@ bloomidx_handler(PG_FUNCTION_ARGS)
 #if PG_VERSION_NUM >= 160000
 	am->amsummarizing = true;
 #endif
+#if PG_VERSION_NUM >= 170000
+	am->amcanbuildparallel = true;
+#endif
 #if PG_VERSION_NUM >= 180000
 	am->amconsistentequality = true;
 #endif

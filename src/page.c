@@ -56,6 +56,22 @@ bx_page_init(Page page, uint8 kind)
 	opaque->page_id = BX_PAGE_ID;
 }
 
+/* Makes a slice page without bits. */
+void
+bx_page_init_slice(Page page, int level, uint32 node, uint32 slice,
+				   const BxNodeDesc *desc)
+{
+	BxPageOpaqueData *opaque = BxPageGetOpaque(page);
+
+	bx_page_init(page, BX_PAGE_SLICE);
+	opaque->level = level;
+	opaque->node = node;
+	opaque->slice = slice;
+	opaque->nslices = desc->nslices;
+	opaque->nprobes = desc->nprobes;
+	opaque->generation = desc->generation;
+}
+
 /*
  * Says what is wrong with a page that should be one of ours, or returns NULL.
  * What it has seen makes every access at the format's offsets safe.
@@ -119,27 +135,31 @@ bx_page_is_slice(Page page, int level, uint32 node, uint32 slice,
 BlockNumber
 bx_page_extend(Relation index, uint32 npages)
 {
-	BlockNumber start;
+	BlockNumber start = InvalidBlockNumber;
+	uint32		done = 0;
 
 	LockRelationForExtension(index, ExclusiveLock);
-	start = bx_extend_by_one(index, MAIN_FORKNUM);
-	for (uint32 i = 1; i < npages; i++)
+	while (done < npages)
 	{
+		uint32		n;
 		BlockNumber blkno;
 
 		CHECK_FOR_INTERRUPTS();
-		blkno = bx_extend_by_one(index, MAIN_FORKNUM);
-		if (blkno != start + i)
+		blkno = bx_extend(index, MAIN_FORKNUM, npages - done, &n);
+		if (done == 0)
+			start = blkno;
+		if (blkno != start + done)
 			elog(ERROR, "extending index \"%s\" gave block %u instead of %u",
-				 RelationGetRelationName(index), blkno, start + i);
+				 RelationGetRelationName(index), blkno, start + done);
+		done += n;
 	}
 	UnlockRelationForExtension(index, ExclusiveLock);
 	return start;
 }
 
 /*
- * Writes a whole page that nobody refers to yet.  wal is false in a build,
- * which logs all pages at its end.
+ * Writes a whole page that nobody refers to yet.  wal is false if the caller
+ * logs it later.
  */
 void
 bx_page_write_new(Relation index, BlockNumber blkno, const char *image,
