@@ -50,6 +50,9 @@
 #define SAMPLE_RANGES		4
 #define SAMPLE_PAGES		256
 
+/* A unit of a build has about so many heap blocks. */
+#define UNIT_BLOCKS			16384
+
 /* Elements from which on a page is copied rather than kept locked. */
 #define MANY_ELEMENTS		8
 
@@ -286,7 +289,8 @@ choose_ranges(const double *keys, int n, double target)
 typedef struct Sample
 {
 	double		keys;
-	int			nranges;
+	int			nranges;		/* that have any */
+	double		range_keys;		/* of the range at work */
 } Sample;
 
 static void
@@ -295,9 +299,13 @@ add_to_sample(void *arg, uint32 range, double done, const uint64 *keys,
 {
 	Sample	   *sample = arg;
 
-	sample->keys += nkeys;
-	if (done >= 1.0)
+	sample->range_keys += nkeys;
+	if (done < 1.0)
+		return;
+	if (sample->range_keys > 0)
 		sample->nranges++;
+	sample->keys += sample->range_keys;
+	sample->range_keys = 0;
 }
 
 /*
@@ -306,11 +314,10 @@ add_to_sample(void *arg, uint32 range, double done, const uint64 *keys,
  * their mean counts.
  */
 static int
-sample_keys(BxBuild *build, double *keys)
+sample_keys(BxBuild *build, uint8 lg_base, double *keys)
 {
-	uint64		ranges = bx_dir_ranges(build->heap_blocks, build->lg_base);
-	uint64		window = Max(1, Min(SAMPLE_RANGES,
-									SAMPLE_PAGES >> build->lg_base));
+	uint64		ranges = bx_dir_ranges(build->heap_blocks, lg_base);
+	uint64		window = Max(1, Min(SAMPLE_RANGES, SAMPLE_PAGES >> lg_base));
 	uint64		step = Max(ranges / SAMPLE_WINDOWS, window);
 	BxHeapScan *scan;
 	int			n = 0;
@@ -321,9 +328,8 @@ sample_keys(BxBuild *build, double *keys)
 	{
 		Sample		sample = {0};
 
-		bx_heapscan_ranges(scan, build->lg_base, first,
-						   Min(first + window, ranges), build->heap_blocks,
-						   add_to_sample, &sample);
+		bx_heapscan_ranges(scan, lg_base, first, Min(first + window, ranges),
+						   build->heap_blocks, add_to_sample, &sample);
 		if (sample.nranges > 0)
 			keys[n++] = sample.keys / sample.nranges;
 	}
@@ -334,74 +340,106 @@ sample_keys(BxBuild *build, double *keys)
 /*
  * Building
  * --------
+ *
+ * A unit is some consecutive pages.  Those that get no key are written by
+ * whoever builds the unit, if it gets any, else by the leader at the end.
  */
 typedef struct BlockBuild
 {
 	Geometry	geometry;
 	double		typical_keys;	/* of a range, for those that have none yet */
-	uint32		npages;			/* written so far */
-	bool		started;		/* there is a page at work: the next one */
+	bool		started;		/* the unit has keys */
+	uint32		number;			/* the page at work */
 
 	/* keys of the page at work, until they are too many or it is complete */
 	uint64	   *keys;
 	Size		nkeys;
 	Size		allocated;
 	Size		limit;
-	int			child;			/* the last range that came */
+	int			child;			/* the last range that came, or -1 */
 	Size		ends[BX_MAX_BLOCK_RANGES];	/* where its keys end */
 	double		counts[BX_MAX_BLOCK_RANGES];
 	bool		doubt[BX_MAX_BLOCK_RANGES];
 	bool		has_image;		/* sizes are chosen; keys go there at once */
 	PGAlignedBlock image;
 
-	/* sums, for the statistics */
+	/* sums of the unit, for the statistics */
 	double		filters;
 	double		all_keys;
 	double		rates;
 } BlockBuild;
 
+static uint64
+block_build_plan(BxBuild *build, BxMetaPageData *meta)
+{
+	double		keys[SAMPLE_WINDOWS];
+	int			n = sample_keys(build, meta->lg_base, keys);
+	double		sum = 0;
+	uint64		page_blocks;
+
+	if (n == 0)
+		keys[n++] = 1;			/* as long as no key comes, it does not matter */
+	for (int i = 0; i < n; i++)
+		sum += keys[i];
+	meta->stats.range_keys = sum / n;
+	meta->block_ranges = choose_ranges(keys, n, meta->false_positive_rate);
+	page_blocks = (uint64) meta->block_ranges << meta->lg_base;
+	return meta->block_ranges * Max(UNIT_BLOCKS / page_blocks, 1);
+}
+
 static void
 block_build_begin(BxBuild *build)
 {
 	BlockBuild *bb = palloc0(sizeof(BlockBuild));
-	double		keys[SAMPLE_WINDOWS];
-	int			n = sample_keys(build, keys);
 
-	bb->geometry = get_geometry(build->meta);
-	if (n == 0)
-		keys[n++] = 1;			/* as long as no key comes, it does not matter */
-	for (int i = 0; i < n; i++)
-		bb->typical_keys += keys[i] / n;
-	bb->geometry.nranges = choose_ranges(keys, n, bb->geometry.target);
+	bb->geometry = get_geometry(&build->shared->meta);
+	bb->typical_keys = build->shared->meta.stats.range_keys;
 	bb->limit = Max(build->memory / 2 / sizeof(uint64), 8192);
 	bb->allocated = 8192;
 	bb->keys = palloc(sizeof(uint64) * bb->allocated);
 	build->layout_state = bb;
 }
 
-/* Appends a page, which is the next. */
 static void
-append_page(Relation index, BlockNumber blkno, const char *image, bool wal)
+block_build_end(BxBuild *build)
 {
-	BlockNumber got = blkno;
+	BlockBuild *bb = build->layout_state;
 
-	/* a failed insert may have left pages that nobody counted */
-	if (blkno >= RelationGetNumberOfBlocks(index))
-		got = bx_page_extend(index, 1);
-	if (got != blkno)
-		elog(ERROR, "extending index \"%s\" gave block %u instead of %u",
-			 RelationGetRelationName(index), got, blkno);
-	bx_page_write_new(index, blkno, image, wal);
+	pfree(bb->keys);
+	pfree(bb);
+}
+
+/* Writes a page that nobody knows of yet, at its place. */
+static void
+put_page(Relation index, BlockNumber blkno, const char *image)
+{
+	bx_page_extend_to(index, blkno);
+	bx_page_write_new(index, blkno, image, true);
 }
 
 /* Makes the scratch page. */
 static void
-append_scratch(Relation index, const Geometry *geometry, bool wal)
+put_scratch(Relation index, const Geometry *geometry)
 {
 	PGAlignedBlock image;
 
 	make_even_page(image.data, BX_PAGE_SCRATCH, 0, geometry, 0);
-	append_page(index, BX_SCRATCH_BLKNO, image.data, wal);
+	put_page(index, BX_SCRATCH_BLKNO, image.data);
+}
+
+/* Makes pages without keys. */
+static void
+put_even_pages(Relation index, const Geometry *geometry, uint64 first,
+			   uint64 end, double keys)
+{
+	PGAlignedBlock image;
+
+	for (uint64 i = first; i < end; i++)
+	{
+		CHECK_FOR_INTERRUPTS();
+		make_even_page(image.data, BX_PAGE_BLOCK, i, geometry, keys);
+		put_page(index, block_of_page(i), image.data);
+	}
 }
 
 /* Sets the bits of the collected keys. */
@@ -448,10 +486,22 @@ choose_sizes(BlockBuild *bb)
 	for (int i = 0; i < bb->geometry.nranges; i++)
 		keys[i] = i < bb->child ? bb->counts[i] :
 			i == bb->child ? Max(bb->counts[i], mean) : mean;
-	make_page(bb->image.data, BX_PAGE_BLOCK, bb->npages, &bb->geometry, keys);
+	make_page(bb->image.data, BX_PAGE_BLOCK, bb->number, &bb->geometry, keys);
 	bb->has_image = true;
 	if (n > 0)
 		bb->typical_keys = mean;
+}
+
+static void
+start_page(BlockBuild *bb, uint32 number)
+{
+	bb->number = number;
+	bb->nkeys = 0;
+	bb->child = -1;
+	bb->has_image = false;
+	memset(bb->ends, 0, sizeof(bb->ends));
+	memset(bb->counts, 0, sizeof(bb->counts));
+	memset(bb->doubt, 0, sizeof(bb->doubt));
 }
 
 /* Writes the page at work. */
@@ -468,40 +518,43 @@ finish_page(BxBuild *build)
 	bb->filters += fill.filters;
 	bb->all_keys += fill.keys;
 	bb->rates += fill.rates;
-	if (bb->npages == 0)
-		append_scratch(build->index, &bb->geometry, false);
-	append_page(build->index, block_of_page(bb->npages), bb->image.data, false);
-	bb->npages++;
-	bb->started = false;
+	put_page(build->index, block_of_page(bb->number), bb->image.data);
 }
 
-static void
-start_page(BlockBuild *bb)
+/* Pages of a unit, which are fewer in the last. */
+static uint64
+first_page_of_unit(const BxBuildShared *shared, uint64 unit)
 {
-	bb->nkeys = 0;
-	bb->child = -1;
-	bb->has_image = false;
-	memset(bb->ends, 0, sizeof(bb->ends));
-	memset(bb->counts, 0, sizeof(bb->counts));
-	memset(bb->doubt, 0, sizeof(bb->doubt));
-	bb->started = true;
+	uint64		ranges = bx_dir_ranges(shared->heap_blocks,
+									   shared->meta.lg_base);
+	int			nranges = shared->meta.block_ranges;
+
+	return Min(unit * (shared->unit_ranges / nranges),
+			   (ranges + nranges - 1) / nranges);
 }
 
-/* Goes on to a page.  Those before it that got no keys are written, too. */
+/* Goes on to a page of the unit. */
 static void
 advance_to_page(BxBuild *build, uint32 number)
 {
 	BlockBuild *bb = build->layout_state;
+	uint32		next;
 
-	while (bb->npages < number)
+	if (bb->started && number == bb->number)
+		return;
+	if (bb->started)
 	{
-		CHECK_FOR_INTERRUPTS();
-		if (!bb->started)
-			start_page(bb);
 		finish_page(build);
+		next = bb->number + 1;
 	}
-	if (!bb->started)
-		start_page(bb);
+	else
+		next = first_page_of_unit(build->shared,
+								  (uint64) number * bb->geometry.nranges /
+								  build->shared->unit_ranges);
+	put_even_pages(build->index, &bb->geometry, next, number,
+				   bb->typical_keys);
+	start_page(bb, number);
+	bb->started = true;
 }
 
 static void
@@ -540,30 +593,69 @@ block_build_add(BxBuild *build, uint32 range, double done, const uint64 *keys,
 	bb->ends[child] = bb->nkeys;
 }
 
+/* Completes the unit, if it has keys. */
 static void
-block_build_end(BxBuild *build)
+block_build_unit(BxBuild *build, BxUnitResult *result)
 {
 	BlockBuild *bb = build->layout_state;
-	BxMetaPageData *meta = build->meta;
-	uint64		ranges = bx_dir_ranges(build->heap_blocks, build->lg_base);
+	uint64		unit;
+
+	if (!bb->started)
+		return;
+	unit = (uint64) bb->number * bb->geometry.nranges /
+		build->shared->unit_ranges;
+	finish_page(build);
+	put_even_pages(build->index, &bb->geometry, (uint64) bb->number + 1,
+				   first_page_of_unit(build->shared, unit + 1),
+				   bb->typical_keys);
+	result->block = block_of_page(bb->number);
+	result->sums.slices = bb->filters;	/* that are summed up here */
+	result->sums.range_keys = bb->all_keys;
+	result->sums.segment_rate = bb->rates;
+	bb->filters = bb->all_keys = bb->rates = 0;
+	bb->started = false;
+}
+
+/* Makes what pages are missing, and counts them. */
+static void
+block_build_publish(BxBuild *build, BxMetaPageData *meta)
+{
+	const BxBuildShared *shared = build->shared;
+	Geometry	geometry = get_geometry(meta);
+	double		filters = 0;
+	double		keys = 0;
+	double		rates = 0;
+
+	for (uint64 unit = 0; unit < shared->nunits; unit++)
+	{
+		filters += shared->results[unit].sums.slices;
+		keys += shared->results[unit].sums.range_keys;
+		rates += shared->results[unit].sums.segment_rate;
+	}
+	memset(&meta->stats, 0, sizeof(meta->stats));
+	meta->block_ranges = 0;
 
 	/* if no key has come, the first one will tell the geometry */
-	if (bb->started || bb->npages > 0)
+	if (RelationGetNumberOfBlocks(build->index) <= BX_SCRATCH_BLKNO)
+		return;
+	put_scratch(build->index, &geometry);
+	for (uint64 unit = 0; unit < shared->nunits; unit++)
 	{
-		advance_to_page(build, (ranges - 1) / bb->geometry.nranges);
-		finish_page(build);
-		meta->block_ranges = bb->geometry.nranges;
-		meta->block_pages = bb->npages;
-		meta->stats.segments = bb->npages;
-		meta->stats.ranges_per_page = bb->geometry.nranges;
+		if (shared->results[unit].block == 0)
+			put_even_pages(build->index, &geometry,
+						   first_page_of_unit(shared, unit),
+						   first_page_of_unit(shared, unit + 1),
+						   filters > 0 ? keys / filters : 1);
 	}
-	if (bb->filters > 0)
+	meta->block_ranges = geometry.nranges;
+	meta->block_pages = first_page_of_unit(shared, shared->nunits);
+	meta->stats.segments = meta->block_pages;
+	meta->stats.ranges_per_page = geometry.nranges;
+	if (filters > 0)
 	{
-		meta->stats.range_keys = bb->all_keys / bb->filters;
-		meta->stats.segment_rate = bb->rates / bb->filters;
+		meta->stats.range_keys = keys / filters;
+		meta->stats.segment_rate = rates / filters;
 	}
-	pfree(bb->keys);
-	pfree(bb);
 }
 
 /*
@@ -622,7 +714,6 @@ static void
 make_pages(BlockInsert *state, Relation index, Relation heap, ItemPointer tid)
 {
 	BxMetaPageData meta;
-	PGAlignedBlock image;
 	uint32		wanted;
 
 	LockPage(index, BX_METAPAGE_BLKNO, ExclusiveLock);
@@ -634,17 +725,10 @@ make_pages(BlockInsert *state, Relation index, Relation heap, ItemPointer tid)
 		meta.block_ranges + 1;
 	if (meta.block_pages < wanted)
 	{
-		double		keys = keys_of_last_page(index, &meta);
-
 		if (meta.block_pages == 0)
-			append_scratch(index, &state->geometry, true);
-		for (uint32 i = meta.block_pages; i < wanted; i++)
-		{
-			CHECK_FOR_INTERRUPTS();
-			make_even_page(image.data, BX_PAGE_BLOCK, i, &state->geometry,
-						   keys);
-			append_page(index, block_of_page(i), image.data, true);
-		}
+			put_scratch(index, &state->geometry);
+		put_even_pages(index, &state->geometry, meta.block_pages, wanted,
+					   keys_of_last_page(index, &meta));
 		meta.block_pages = wanted;
 		bx_meta_write(index, &meta);
 	}
@@ -1274,9 +1358,12 @@ block_search_pages(const BxStats *stats, double ranges, double elements,
 const BxLayout bx_layout_block = {
 	.id = BX_LAYOUT_BLOCK,
 	.sequential = true,
+	.build_plan = block_build_plan,
 	.build_begin = block_build_begin,
 	.build_add = block_build_add,
+	.build_unit = block_build_unit,
 	.build_end = block_build_end,
+	.build_publish = block_build_publish,
 	.insert_begin = block_insert_begin,
 	.insert = block_insert,
 	.insert_doubt = block_insert_doubt,

@@ -16,8 +16,11 @@
 #include "access/reloptions.h"
 #include "nodes/execnodes.h"
 #include "nodes/tidbitmap.h"
+#include "port/atomics.h"
 #include "storage/bufmgr.h"
 #include "storage/itemptr.h"
+#include "storage/spin.h"
+#include "utils/pg_rusage.h"
 #include "utils/relcache.h"
 
 #include "compat.h"
@@ -25,6 +28,11 @@
 #include "filter.h"
 #include "format.h"
 #include "packed.h"
+
+/* The name under which parallel workers find this module. */
+#ifndef BX_LIBRARY
+#define BX_LIBRARY			"bloomidx"
+#endif
 
 /* The one strategy and the one support function of an operator class. */
 #define BX_EQUAL_STRATEGY	1
@@ -85,18 +93,55 @@ typedef struct BxSearch
 	int64		npages;			/* heap pages added so far */
 } BxSearch;
 
-/* A build under way. */
+/* What became of a unit of a build, which the layout puts together at the end. */
+typedef struct BxUnitResult
+{
+	BlockNumber block;			/* for the directory; 0 if there is nothing */
+	BxStats		sums;			/* sums where BxStats has means */
+} BxUnitResult;
+
+/*
+ * What the participants of a build have in common: the leader, and parallel
+ * workers if there are any, in which case it is in shared memory.
+ */
+typedef struct BxBuildShared
+{
+	/* set before the build starts */
+	BxMetaPageData meta;		/* for what is frozen in it */
+	BlockNumber heap_blocks;
+	uint64		unit_ranges;	/* ranges of a unit */
+	uint64		nunits;
+
+	pg_atomic_uint64 next_unit; /* to be claimed */
+	pg_atomic_uint64 blocks_done;	/* heap blocks that have been read */
+	pg_atomic_uint32 next_generation;
+
+	slock_t		mutex;			/* for these */
+	double		heap_tuples;
+	double		index_tuples;
+
+	BxUnitResult results[FLEXIBLE_ARRAY_MEMBER];
+} BxBuildShared;
+
+/* A participant of a build. */
 typedef struct BxBuild
 {
 	Relation	heap;
 	Relation	index;
 	IndexInfo  *indexInfo;
+	bool		is_leader;
 	BlockNumber heap_blocks;
-	uint8		lg_base;
-	Size		memory;			/* bytes that all may use together */
-	BxMetaPageData *meta;		/* written when the build is done */
+	Size		memory;			/* bytes that it may use */
+	BxBuildShared *shared;
 	const struct BxLayout *layout;
 	void	   *layout_state;
+
+	int64		phase;			/* for messages; 0: none */
+	PGRUsage	phase_start;
+
+	/* of the unit at work */
+	uint64		reported;		/* heap blocks that are in blocks_done */
+	bool		in_parts;		/* a range is not complete yet */
 } BxBuild;
 
 /* VACUUM of an index under way, and what it has done. */
@@ -136,6 +181,15 @@ typedef struct BxRowKeys
 	uint64	   *keys;
 } BxRowKeys;
 
+/* How the values of a column are hashed, looked up once; see hash.c. */
+typedef struct BxHasher
+{
+	FmgrInfo   *proc;
+	Oid			collation;
+	uint64		seed;
+	int			kind;
+} BxHasher;
+
 /* Inserts of one statement, kept in ii_AmCache. */
 typedef struct BxInsert
 {
@@ -147,9 +201,17 @@ typedef struct BxInsert
 } BxInsert;
 
 /*
- * A layout.  Build: begin (add)* end, where add gets the distinct keys of a
- * range, in order of ranges; "done" is the part of the range that is covered
- * so far, and doubt means that its filter must match everything.
+ * A layout.  Build: plan, then begin (add* unit)* end by each participant, and
+ * publish when all are done.
+ *
+ * plan is for the leader: it may freeze something in *meta, and returns the
+ * number of ranges in a unit.  The units are shared out among the participants,
+ * which therefore need to know nothing of each other.  add gets the distinct
+ * keys of a range, in order of ranges; "done" is the part of the range that is
+ * covered so far, and doubt means that its filter must match everything.  A range without keys need not come.  unit completes
+ * the unit, and may tell the leader something in *result, which is zero before.
+ * publish is for the leader: it makes what leads to the units, and sets the
+ * rest of *meta, which it may write; the caller will.
  */
 typedef struct BxLayout
 {
@@ -157,10 +219,13 @@ typedef struct BxLayout
 	bool		sequential;		/* a search reads all of the index, in order,
 								 * and tests every range */
 
+	uint64		(*build_plan) (BxBuild *build, BxMetaPageData *meta);
 	void		(*build_begin) (BxBuild *build);
 	void		(*build_add) (BxBuild *build, uint32 range, double done,
 							  const uint64 *keys, Size nkeys, bool doubt);
+	void		(*build_unit) (BxBuild *build, BxUnitResult *result);
 	void		(*build_end) (BxBuild *build);
+	void		(*build_publish) (BxBuild *build, BxMetaPageData *meta);
 
 	/* makes layout_state, in the current memory context */
 	void	   *(*insert_begin) (Relation index);
@@ -216,6 +281,8 @@ extern void bx_options_get(Relation index, BxOptions *options);
 /* hash.c */
 extern uint64 bx_hash_value(Relation index, int attno, FmgrInfo *proc,
 							Datum value);
+extern void bx_hasher_init(BxHasher *hasher, Relation index, int attno);
+extern uint64 bx_hasher_key(const BxHasher *hasher, Datum value);
 extern uint64 bx_hash_marker(int attno, bool isnull);
 extern FmgrInfo *bx_hash_proc(Relation index, int attno);
 extern void bx_hash_proc_for_type(Relation index, int attno, Oid type,
@@ -229,9 +296,12 @@ pg_noreturn extern void bx_page_corrupted(Relation index, BlockNumber blkno,
 										  const char *problem);
 extern void bx_page_init(Page page, uint8 kind);
 extern void bx_page_check(Relation index, Buffer buffer, uint8 kind);
+extern void bx_page_init_slice(Page page, int level, uint32 node,
+							   uint32 slice, const BxNodeDesc *desc);
 extern bool bx_page_is_slice(Page page, int level, uint32 node, uint32 slice,
 							 const BxNodeDesc *desc);
 extern BlockNumber bx_page_extend(Relation index, uint32 npages);
+extern void bx_page_extend_to(Relation index, BlockNumber blkno);
 extern void bx_page_write_new(Relation index, BlockNumber blkno,
 							  const char *image, bool wal);
 extern void bx_page_set_bits(Relation index, const BxPageBits *pages,
@@ -250,12 +320,15 @@ extern void bx_dir_check_top(Relation index, Buffer buffer, uint32 partition);
 extern void bx_dir_check_desc(Relation index, BlockNumber blkno,
 							  const BxNodeDesc *desc,
 							  BlockNumber *index_blocks);
+extern void bx_dir_plan_slices(double keys, double rate, uint32 generation,
+							   BxNodeDesc *desc);
 extern void bx_dir_alloc_slices(Relation index, BxMetaPageData *meta,
 								int level, uint32 node, double keys,
-								double rate, BxNodeDesc *desc, bool wal);
-extern void bx_dir_add_partition(Relation index, BxMetaPageData *meta,
-								 uint32 partition,
-								 const BxTopPageData *content, bool wal);
+								double rate, BxNodeDesc *desc);
+extern BlockNumber bx_dir_make_top(Relation index, uint32 partition,
+								   const BxTopPageData *content);
+extern void bx_dir_publish_top(Relation index, BxMetaPageData *meta,
+							   uint32 partition, BlockNumber top);
 extern bool bx_dir_read_top(Relation index, uint32 partition,
 							BxTopPageData *top);
 extern void bx_dir_update_top(Relation index, uint32 partition, int child,
@@ -299,8 +372,8 @@ extern void bx_dir_swap_shadow(Relation index, uint32 partition, int child,
 
 /* node.c */
 typedef struct BxNodeWriter BxNodeWriter;
-extern BxNodeWriter *bx_node_create(Relation index, BxMetaPageData *meta,
-									int level, double rate, Size memory);
+extern BxNodeWriter *bx_node_create(BxBuild *build, int level, double rate,
+									Size memory);
 extern void bx_node_free(BxNodeWriter *writer);
 extern void bx_node_start(BxNodeWriter *writer, uint32 node);
 extern void bx_node_add(BxNodeWriter *writer, int child, const uint64 *keys,
@@ -340,10 +413,20 @@ extern void bx_heapscan_tuples(BxHeapScan *scan, double *heap_tuples,
 extern void bx_heapscan_end(BxHeapScan *scan);
 
 /* build.c */
+extern void bx_build_units(BxBuild *build);
 extern IndexBuildResult *bxbuild(Relation heap, Relation index,
 								 IndexInfo *indexInfo);
 extern void bxbuildempty(Relation index);
 extern char *bxbuildphasename(int64 phasenum);
+
+/* parallel.c */
+typedef struct BxParallel BxParallel;
+extern BxParallel *bx_parallel_begin(BxBuild *build, int nworkers,
+									 Size build_size);
+extern int	bx_parallel_launch(BxParallel *parallel);
+extern void bx_parallel_wait(BxParallel *parallel,
+							 void (*show) (BxBuild *build), BxBuild *build);
+extern void bx_parallel_end(BxParallel *parallel);
 
 /* insert.c */
 extern BxInsert *bx_insert_get(Relation index, IndexInfo *indexInfo);

@@ -13,20 +13,26 @@
 #include "access/xloginsert.h"
 #include "commands/progress.h"
 #include "miscadmin.h"
+#include "optimizer/optimizer.h"
 #include "pgstat.h"
 #include "storage/lmgr.h"
 #include "utils/backend_progress.h"
+#include "utils/pg_rusage.h"
 #include "utils/rel.h"
 
 #include "bloomidx.h"
 
 #define PHASE_SAMPLING		PROGRESS_CREATEIDX_SUBPHASE_INITIALIZE
 #define PHASE_SCANNING		2
-#define PHASE_LOGGING		3
+#define PHASE_WAITING		3
+#define PHASE_PUBLISHING	4
 
 /* Automatic pages_per_range looks at this many places of the heap. */
 #define SAMPLE_WINDOWS		16
 #define SAMPLE_LG_PAGES		4
+
+/* Progress is reported each time so many heap blocks have been read. */
+#define BLOCKS_PER_REPORT	128
 
 char *
 bxbuildphasename(int64 phasenum)
@@ -37,16 +43,33 @@ bxbuildphasename(int64 phasenum)
 			return "sampling table";
 		case PHASE_SCANNING:
 			return "scanning table and writing filters";
-		case PHASE_LOGGING:
-			return "writing WAL";
+		case PHASE_WAITING:
+			return "waiting for parallel workers";
+		case PHASE_PUBLISHING:
+			return "writing directory";
 		default:
 			return NULL;
 	}
 }
 
+/* Tells the server's log how long the phase that ends here took. */
 static void
-set_phase(int64 phase)
+end_phase(BxBuild *build)
 {
+	if (build->phase != 0)
+		ereport(DEBUG1,
+				(errmsg_internal("index \"%s\": %s: %s",
+								 RelationGetRelationName(build->index),
+								 bxbuildphasename(build->phase),
+								 pg_rusage_show(&build->phase_start))));
+}
+
+static void
+start_phase(BxBuild *build, int64 phase)
+{
+	end_phase(build);
+	build->phase = phase;
+	pg_rusage_init(&build->phase_start);
 	pgstat_progress_update_param(PROGRESS_CREATEIDX_SUBPHASE, phase);
 }
 
@@ -109,26 +132,50 @@ sample_lg_base(BxBuild *build, BxHeapScan *scan)
  * Picks the geometry: the option, or what a sample of the heap suggests.  An
  * empty table leaves it to the first insert.
  */
-static void
+static uint8
 choose_lg_base(BxBuild *build, const BxOptions *options)
 {
 	BxHeapScan *scan;
+	uint8		lg_base;
 
 	if (options->pages_per_range > 0)
-	{
-		build->lg_base = __builtin_ctz(options->pages_per_range);
-		return;
-	}
+		return __builtin_ctz(options->pages_per_range);
 	if (build->heap_blocks == 0)
-	{
-		build->lg_base = BX_LG_BASE_UNSET;
-		return;
-	}
-	set_phase(PHASE_SAMPLING);
+		return BX_LG_BASE_UNSET;
 	scan = bx_heapscan_begin(build->heap, build->index, build->indexInfo,
 							 build->memory / 8);
-	build->lg_base = sample_lg_base(build, scan);
+	lg_base = sample_lg_base(build, scan);
 	bx_heapscan_end(scan);
+	return lg_base;
+}
+
+/* Makes the metapage, which is block 0. */
+static void
+write_metapage(Relation index, const char *image)
+{
+	if (bx_page_extend(index, 1) != BX_METAPAGE_BLKNO)
+		elog(ERROR, "metapage of index \"%s\" is not its first block",
+			 RelationGetRelationName(index));
+	bx_page_write_new(index, BX_METAPAGE_BLKNO, image, true);
+}
+
+/* Shows how far all participants have come, which the leader does. */
+static void
+show_progress(BxBuild *build)
+{
+	if (build->is_leader)
+		pgstat_progress_update_param(PROGRESS_SCAN_BLOCKS_DONE,
+									 pg_atomic_read_u64(&build->shared->blocks_done));
+}
+
+/* The unit at work has been read so far. */
+static void
+report_blocks(BxBuild *build, uint64 blocks)
+{
+	pg_atomic_fetch_add_u64(&build->shared->blocks_done,
+							blocks - build->reported);
+	build->reported = blocks;
+	show_progress(build);
 }
 
 /* Hands the keys of a range to the layout. */
@@ -137,43 +184,174 @@ add_range(void *arg, uint32 range, double done, const uint64 *keys, Size nkeys,
 		  bool doubt)
 {
 	BxBuild    *build = arg;
+	uint64		blocks = (range % build->shared->unit_ranges) <<
+	build->shared->meta.lg_base;
 
-	build->layout->build_add(build, range, done, keys, nkeys, doubt);
+	if (nkeys > 0 || doubt || build->in_parts)
+		build->layout->build_add(build, range, done, keys, nkeys, doubt);
+	build->in_parts = done < 1.0;
+	if (blocks >= build->reported + BLOCKS_PER_REPORT)
+		report_blocks(build, blocks);
 }
 
-/* Reads the whole heap and builds all filters. */
+/* Reads a part of the heap and builds its filters. */
 static void
-scan_heap(BxBuild *build, IndexBuildResult *result)
+build_unit(BxBuild *build, BxHeapScan *scan, uint64 unit)
 {
-	uint64		ranges = bx_dir_ranges(build->heap_blocks, build->lg_base);
-	BxHeapScan *scan;
+	BxBuildShared *shared = build->shared;
+	uint8		lg_base = shared->meta.lg_base;
+	uint64		first = unit * shared->unit_ranges;
+	uint64		end = Min(first + shared->unit_ranges,
+						  bx_dir_ranges(build->heap_blocks, lg_base));
 
-	set_phase(PHASE_SCANNING);
-	pgstat_progress_update_param(PROGRESS_SCAN_BLOCKS_TOTAL,
-								 build->heap_blocks);
+	build->reported = 0;
+	bx_heapscan_ranges(scan, lg_base, first, end, build->heap_blocks,
+					   add_range, build);
+	build->layout->build_unit(build, &shared->results[unit]);
+	report_blocks(build, Min(end << lg_base, build->heap_blocks) -
+				  (first << lg_base));
+}
+
+/* What a participant does: builds units as long as there are any. */
+void
+bx_build_units(BxBuild *build)
+{
+	BxBuildShared *shared = build->shared;
+	BxHeapScan *scan;
+	uint64		unit;
+	double		heap_tuples;
+	double		index_tuples;
+
 	scan = bx_heapscan_begin(build->heap, build->index, build->indexInfo,
 							 build->memory / 8);
 	build->layout->build_begin(build);
-	for (uint64 range = 0; range < ranges; range++)
-	{
-		bx_heapscan_ranges(scan, build->lg_base, range, range + 1,
-						   build->heap_blocks, add_range, build);
-		pgstat_progress_update_param(PROGRESS_SCAN_BLOCKS_DONE,
-									 Min((range + 1) << build->lg_base,
-										 build->heap_blocks));
-	}
+	while ((unit = pg_atomic_fetch_add_u64(&shared->next_unit, 1)) <
+		   shared->nunits)
+		build_unit(build, scan, unit);
 	build->layout->build_end(build);
-	bx_heapscan_tuples(scan, &result->heap_tuples, &result->index_tuples);
+	bx_heapscan_tuples(scan, &heap_tuples, &index_tuples);
 	bx_heapscan_end(scan);
+
+	SpinLockAcquire(&shared->mutex);
+	shared->heap_tuples += heap_tuples;
+	shared->index_tuples += index_tuples;
+	SpinLockRelease(&shared->mutex);
+}
+
+/* Prepares what the participants share, which is zero before. */
+static void
+init_shared(BxBuild *build, const BxMetaPageData *meta, uint64 unit_ranges,
+			uint64 nunits)
+{
+	BxBuildShared *shared = build->shared;
+
+	shared->meta = *meta;
+	shared->heap_blocks = build->heap_blocks;
+	shared->unit_ranges = unit_ranges;
+	shared->nunits = nunits;
+	pg_atomic_init_u64(&shared->next_unit, 0);
+	pg_atomic_init_u64(&shared->blocks_done, 0);
+	pg_atomic_init_u32(&shared->next_generation, meta->next_generation);
+	SpinLockInit(&shared->mutex);
+}
+
+/*
+ * Workers that the planner thinks this build is worth, but no more than there
+ * are units to give them.
+ */
+static int
+choose_workers(BxBuild *build, uint64 nunits)
+{
+	int			nworkers;
+
+	if (nunits < 2)
+		return 0;
+	nworkers = bx_plan_workers(build->heap, build->index, build->indexInfo);
+	return Min(nworkers, nunits - 1);
+}
+
+/* Has all units built, by workers as well if the planner likes. */
+static BxParallel *
+build_in_parallel(BxBuild *build, const BxMetaPageData *meta,
+				  uint64 unit_ranges)
+{
+	uint64		ranges = bx_dir_ranges(build->heap_blocks, meta->lg_base);
+	uint64		nunits = (ranges + unit_ranges - 1) / unit_ranges;
+	Size		size = offsetof(BxBuildShared, results) +
+	sizeof(BxUnitResult) * nunits;
+	int			nworkers = choose_workers(build, nunits);
+	int			nlaunched;
+	BxParallel *parallel = NULL;
+
+	if (nworkers > 0)
+		parallel = bx_parallel_begin(build, nworkers, size);
+	if (parallel == NULL)
+		build->shared = palloc_extended(size, MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
+	init_shared(build, meta, unit_ranges, nunits);
+
+	if (parallel != NULL)
+	{
+		nlaunched = bx_parallel_launch(parallel);
+		ereport(DEBUG1,
+				(errmsg_internal("index \"%s\": %d of %d parallel workers launched",
+								 RelationGetRelationName(build->index),
+								 nlaunched, nworkers)));
+	}
+	bx_build_units(build);
+	if (parallel != NULL)
+	{
+		start_phase(build, PHASE_WAITING);
+		bx_parallel_wait(parallel, show_progress, build);
+		show_progress(build);
+	}
+	return parallel;
+}
+
+/* Builds all filters, and completes *meta. */
+static void
+build_filters(BxBuild *build, BxMetaPageData *meta, IndexBuildResult *result)
+{
+	uint64		unit_ranges = build->layout->build_plan(build, meta);
+	BxParallel *parallel;
+
+	start_phase(build, PHASE_SCANNING);
+	pgstat_progress_update_param(PROGRESS_SCAN_BLOCKS_TOTAL,
+								 build->heap_blocks);
+	parallel = build_in_parallel(build, meta, unit_ranges);
+
+	start_phase(build, PHASE_PUBLISHING);
+	meta->next_generation = pg_atomic_read_u32(&build->shared->next_generation);
+	build->layout->build_publish(build, meta);
+	result->heap_tuples = build->shared->heap_tuples;
+	result->index_tuples = build->shared->index_tuples;
+	if (parallel != NULL)
+		bx_parallel_end(parallel);
+	else
+		pfree(build->shared);
+}
+
+static void
+init_build(BxBuild *build, Relation heap, Relation index,
+		   IndexInfo *indexInfo, const BxOptions *options)
+{
+	memset(build, 0, sizeof(*build));
+	build->heap = heap;
+	build->index = index;
+	build->indexInfo = indexInfo;
+	build->is_leader = true;
+	build->layout = bx_layout_by_id(index, options->layout);
+	build->heap_blocks = RelationGetNumberOfBlocks(heap);
+	build->memory = (Size) maintenance_work_mem * 1024;
 }
 
 IndexBuildResult *
 bxbuild(Relation heap, Relation index, IndexInfo *indexInfo)
 {
 	IndexBuildResult *result = palloc0(sizeof(IndexBuildResult));
-	BxBuild		build = {0};
+	BxBuild		build;
 	BxOptions	options;
 	PGAlignedBlock metapage;
+	BxMetaPageData *meta = BxPageGetMeta(metapage.data);
 
 	check_table_am(heap, index);
 	if (RelationGetNumberOfBlocks(index) != 0)
@@ -183,34 +361,18 @@ bxbuild(Relation heap, Relation index, IndexInfo *indexInfo)
 	/* TRUNCATE may build anew in the same file */
 	bx_dir_forget(index);
 	bx_options_get(index, &options);
-	build.heap = heap;
-	build.index = index;
-	build.indexInfo = indexInfo;
-	build.layout = bx_layout_by_id(index, options.layout);
-	build.heap_blocks = RelationGetNumberOfBlocks(heap);
-	build.memory = (Size) maintenance_work_mem * 1024;
-	choose_lg_base(&build, &options);
-	bx_meta_init(metapage.data, &options, build.lg_base);
-	build.meta = BxPageGetMeta(metapage.data);
-
-	/* the metapage is block 0, but what it says is known only at the end */
-	if (bx_page_extend(index, 1) != BX_METAPAGE_BLKNO)
-		elog(ERROR, "metapage of index \"%s\" is not its first block",
-			 RelationGetRelationName(index));
-	if (build.lg_base != BX_LG_BASE_UNSET)
-		scan_heap(&build, result);
+	init_build(&build, heap, index, indexInfo, &options);
+	start_phase(&build, PHASE_SAMPLING);
+	bx_meta_init(metapage.data, &options, choose_lg_base(&build, &options));
+	write_metapage(index, metapage.data);
+	if (meta->lg_base != BX_LG_BASE_UNSET)
+		build_filters(&build, meta, result);
 
 	/* pages without keys tell nothing of those to come */
-	if (build.meta->stats.segments == 0 && options.pages_per_range == 0)
-		build.meta->lg_base = BX_LG_BASE_UNSET;
-	bx_page_write_new(index, BX_METAPAGE_BLKNO, metapage.data, false);
-
-	if (RelationNeedsWAL(index))
-	{
-		set_phase(PHASE_LOGGING);
-		log_newpage_range(index, MAIN_FORKNUM, 0,
-						  RelationGetNumberOfBlocks(index), true);
-	}
+	if (meta->stats.segments == 0 && options.pages_per_range == 0)
+		meta->lg_base = BX_LG_BASE_UNSET;
+	bx_meta_write(index, meta);
+	end_phase(&build);
 	return result;
 }
 
@@ -225,6 +387,7 @@ bxbuildempty(Relation index)
 	BxOptions	options;
 	PGAlignedBlock metapage;
 	BlockNumber blkno;
+	uint32		n;
 	Buffer		buffer;
 
 	bx_options_get(index, &options);
@@ -233,7 +396,7 @@ bxbuildempty(Relation index)
 				 __builtin_ctz(options.pages_per_range) : BX_LG_BASE_UNSET);
 
 	LockRelationForExtension(index, ExclusiveLock);
-	blkno = bx_extend_by_one(index, INIT_FORKNUM);
+	blkno = bx_extend(index, INIT_FORKNUM, 1, &n);
 	UnlockRelationForExtension(index, ExclusiveLock);
 	buffer = ReadBufferExtended(index, INIT_FORKNUM, blkno, RBM_ZERO_AND_LOCK,
 								NULL);

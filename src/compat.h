@@ -65,6 +65,14 @@
 	object_ownercheck(RelationRelationId, oid, role)
 #endif
 
+/* Since 17 the server asks the planner itself, if the handler says that it may. */
+#if PG_VERSION_NUM < 170000
+#define bx_plan_workers(heap, index, indexInfo) \
+	plan_create_index_workers(RelationGetRelid(heap), RelationGetRelid(index))
+#else
+#define bx_plan_workers(heap, index, indexInfo) ((indexInfo)->ii_ParallelWorkers)
+#endif
+
 /* 17 runs index expressions with a safe search_path; so did no one before. */
 #if PG_VERSION_NUM < 170000
 #define bx_restrict_search_path()	((void) 0)
@@ -95,23 +103,29 @@ bx_am_routine(const IndexAmRoutine *routine)
 }
 
 /*
- * Appends an all-zero page.  The caller holds the relation's extension lock,
- * so that several calls give consecutive blocks.
+ * Appends some all-zero pages, at most npages, and returns the first; *n is
+ * how many.  The caller holds the relation's extension lock, so that several
+ * calls give consecutive blocks.
  */
 static inline BlockNumber
-bx_extend_by_one(Relation rel, ForkNumber fork)
+bx_extend(Relation rel, ForkNumber fork, uint32 npages, uint32 *n)
 {
-	Buffer		buffer;
 	BlockNumber blkno;
-
 #if PG_VERSION_NUM < 160000
-	buffer = ReadBufferExtended(rel, fork, P_NEW, RBM_NORMAL, NULL);
-#else
-	buffer = ExtendBufferedRel(BMR_REL(rel), fork, NULL,
-							   EB_SKIP_EXTENSION_LOCK);
-#endif
+	Buffer		buffer = ReadBufferExtended(rel, fork, P_NEW, RBM_NORMAL, NULL);
+
+	*n = 1;
 	blkno = BufferGetBlockNumber(buffer);
 	ReleaseBuffer(buffer);
+#else
+	Buffer		buffers[64];
+
+	blkno = ExtendBufferedRelBy(BMR_REL(rel), fork, NULL,
+								EB_SKIP_EXTENSION_LOCK,
+								Min(npages, lengthof(buffers)), buffers, n);
+	for (uint32 i = 0; i < *n; i++)
+		ReleaseBuffer(buffers[i]);
+#endif
 	return blkno;
 }
 

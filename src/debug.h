@@ -23,12 +23,16 @@
 
 #ifdef BX_DEBUG_PAUSES
 
+#include "access/xact.h"
 #include "fmgr.h"
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
 
+/* parallel workers, and their leader, may not take advisory locks */
 #define BX_PAUSE(point) \
 	do { \
+		if (IsInParallelMode()) \
+			break; \
 		DirectFunctionCall2(pg_advisory_lock_shared_int4, \
 							Int32GetDatum(BX_PAUSE_CLASS), \
 							Int32GetDatum(point)); \

@@ -266,48 +266,46 @@ take_pages(Relation index, BxMetaPageData *meta, uint32 npages)
 	return start;
 }
 
-/*
- * Makes the slices of a node, without bits, for so many keys per child.
- * Nobody knows of them until the caller publishes the descriptor.  The caller
- * holds LockPage on the metapage, of which *meta is the content, or builds the
- * index (wal is false).
- */
+/* Describes slices for so many keys per child, which have no place yet. */
 void
-bx_dir_alloc_slices(Relation index, BxMetaPageData *meta, int level,
-					uint32 node, double keys, double rate, BxNodeDesc *desc,
-					bool wal)
+bx_dir_plan_slices(double keys, double rate, uint32 generation,
+				   BxNodeDesc *desc)
 {
 	BxPlan		plan = bx_filter_plan(keys, rate, BX_SLICE_ROWS);
-	PGAlignedBlock image;
-	BxPageOpaqueData *opaque = BxPageGetOpaque(image.data);
 
 	memset(desc, 0, sizeof(*desc));
 	desc->nslices = plan.nslices;
 	desc->nprobes = plan.nprobes;
-	desc->generation = meta->next_generation++;
+	desc->generation = generation;
 	desc->keys = (uint32) Min(ceil(keys), (double) PG_UINT32_MAX);
 	desc->state = BX_NODE_PRESENT;
-	desc->start = take_pages(index, meta, plan.nslices);
-	if (wal)
-		bx_meta_write(index, meta);
+}
 
-	bx_page_init(image.data, BX_PAGE_SLICE);
-	opaque->level = level;
-	opaque->node = node;
-	opaque->nslices = desc->nslices;
-	opaque->nprobes = desc->nprobes;
-	opaque->generation = desc->generation;
+/*
+ * Makes the slices of a node, without bits, for so many keys per child.
+ * Nobody knows of them until the caller publishes the descriptor.  The caller
+ * holds LockPage on the metapage, of which *meta is the content.
+ */
+void
+bx_dir_alloc_slices(Relation index, BxMetaPageData *meta, int level,
+					uint32 node, double keys, double rate, BxNodeDesc *desc)
+{
+	PGAlignedBlock image;
+
+	bx_dir_plan_slices(keys, rate, meta->next_generation++, desc);
+	desc->start = take_pages(index, meta, desc->nslices);
+	bx_meta_write(index, meta);
 	for (uint32 i = 0; i < desc->nslices; i++)
 	{
 		CHECK_FOR_INTERRUPTS();
-		opaque->slice = i;
-		bx_page_write_new(index, desc->start + i, image.data, wal);
+		bx_page_init_slice(image.data, level, node, i, desc);
+		bx_page_write_new(index, desc->start + i, image.data, true);
 	}
 }
 
-/* Makes a map page and enters it in *meta, which it writes if wal. */
+/* Makes a map page and enters it in *meta, which it writes. */
 static void
-add_map(Relation index, BxMetaPageData *meta, uint32 number, bool wal)
+add_map(Relation index, BxMetaPageData *meta, uint32 number)
 {
 	PGAlignedBlock image;
 	BxRegionData *regions = BxPageGetRegions(image.data);
@@ -318,64 +316,50 @@ add_map(Relation index, BxMetaPageData *meta, uint32 number, bool wal)
 	for (int i = 0; i < BX_REGIONS_PER_MAP; i++)
 		regions[i].self.state = BX_NODE_UNKNOWN;
 	blkno = bx_page_extend(index, 1);
-	bx_page_write_new(index, blkno, image.data, wal);
+	bx_page_write_new(index, blkno, image.data, true);
 	meta->map[number] = blkno;
-	if (wal)
-		bx_meta_write(index, meta);
+	bx_meta_write(index, meta);
 }
 
-/* Enters a top-level page in its map page. */
-static void
-publish_top(Relation index, BlockNumber map_blkno, uint32 partition,
-			BlockNumber top, bool wal)
+/*
+ * Enters a top-level page in its map page.  *meta is the current metapage,
+ * which is written if a map page had to be added.
+ */
+void
+bx_dir_publish_top(Relation index, BxMetaPageData *meta, uint32 partition,
+				   BlockNumber top)
 {
 	uint32		number = partition / BX_PARTITIONS_PER_MAP;
 	uint32		i = partition % BX_PARTITIONS_PER_MAP;
 	Buffer		buffer;
+	GenericXLogState *state;
+	Page		page;
 
-	buffer = read_map(index, map_blkno, number, BUFFER_LOCK_EXCLUSIVE);
-	if (wal)
-	{
-		GenericXLogState *state = GenericXLogStart(index);
-		Page		page = GenericXLogRegisterBuffer(state, buffer, 0);
-
-		BxPageGetRegions(page)[i / BX_FANOUT].top[i % BX_FANOUT] = top;
-		GenericXLogFinish(state);
-	}
-	else
-	{
-		Page		page = BufferGetPage(buffer);
-
-		BxPageGetRegions(page)[i / BX_FANOUT].top[i % BX_FANOUT] = top;
-		MarkBufferDirty(buffer);
-	}
+	if (meta->map[number] == 0)
+		add_map(index, meta, number);
+	buffer = read_map(index, meta->map[number], number, BUFFER_LOCK_EXCLUSIVE);
+	state = GenericXLogStart(index);
+	page = GenericXLogRegisterBuffer(state, buffer, 0);
+	BxPageGetRegions(page)[i / BX_FANOUT].top[i % BX_FANOUT] = top;
+	GenericXLogFinish(state);
 	UnlockReleaseBuffer(buffer);
 }
 
-/*
- * Makes the top-level page of a partition and publishes it.  *meta is the
- * current metapage, which is written if a map page had to be added; a build
- * (wal is false) writes it at its end instead.
- */
-void
-bx_dir_add_partition(Relation index, BxMetaPageData *meta, uint32 partition,
-					 const BxTopPageData *content, bool wal)
+/* Makes the top-level page of a partition, which is still to be published. */
+BlockNumber
+bx_dir_make_top(Relation index, uint32 partition, const BxTopPageData *content)
 {
-	uint32		number = partition / BX_PARTITIONS_PER_MAP;
 	PGAlignedBlock image;
 	BxPageOpaqueData *opaque = BxPageGetOpaque(image.data);
 	BlockNumber top;
-
-	if (meta->map[number] == 0)
-		add_map(index, meta, number, wal);
 
 	bx_page_init(image.data, BX_PAGE_TOP);
 	opaque->level = BX_LEVEL_PARTITION;
 	opaque->node = partition;
 	memcpy(BxPageGetTop(image.data), content, sizeof(*content));
 	top = bx_page_extend(index, 1);
-	bx_page_write_new(index, top, image.data, wal);
-	publish_top(index, meta->map[number], partition, top, wal);
+	bx_page_write_new(index, top, image.data, true);
+	return top;
 }
 
 /*
@@ -645,9 +629,10 @@ make_partition(Relation index, BxMetaPageData *meta, uint32 partition,
 		if (keys == 0)
 			keys = keys_per_range * BX_FANOUT;
 		bx_dir_alloc_slices(index, meta, BX_LEVEL_PARTITION, partition, keys,
-							BX_SUMMARY_RATE, &content.self, true);
+							BX_SUMMARY_RATE, &content.self);
 	}
-	bx_dir_add_partition(index, meta, partition, &content, true);
+	bx_dir_publish_top(index, meta, partition,
+					   bx_dir_make_top(index, partition, &content));
 }
 
 /*
@@ -690,8 +675,7 @@ bx_dir_make_segment(Relation index, Relation heap, ItemPointer tid)
 		BxNodeDesc	desc;
 
 		bx_dir_alloc_slices(index, &meta, BX_LEVEL_SEGMENT, segment,
-							keys_per_range, meta.false_positive_rate, &desc,
-							true);
+							keys_per_range, meta.false_positive_rate, &desc);
 		BX_PAUSE(BX_PAUSE_ALLOCATED);
 		bx_dir_update_top(index, partition, segment % BX_FANOUT, &desc, NULL);
 	}

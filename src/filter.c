@@ -142,6 +142,63 @@ bx_filter_plan(double keys, double target, int nrows)
 }
 
 /*
+ * Transposes a matrix of 64 x 64 bits: halves, then quarters and so on change
+ * places across the diagonal.
+ */
+static void
+transpose_block(uint64_t *block)
+{
+	uint64_t	mask = UINT64_C(0x00000000FFFFFFFF);
+
+	for (int width = 32; width > 0; width /= 2, mask ^= mask << width)
+	{
+		for (int first = 0; first < 64; first += 2 * width)
+		{
+			uint64_t   *a = block + first;
+			uint64_t   *b = a + width;
+
+			for (int i = 0; i < width; i++)
+			{
+				uint64_t	swap = ((a[i] >> width) ^ b[i]) & mask;
+
+				a[i] ^= swap << width;
+				b[i] ^= swap;
+			}
+		}
+	}
+}
+
+/*
+ * Makes the rows of a slice from the lines of its children, which lie "stride"
+ * words apart.
+ */
+void
+bx_filter_transpose(const uint64_t *lines, size_t stride, char *rows, int nrows)
+{
+	uint64_t	block[64];
+
+	for (int child = 0; child < BX_MASK_BITS; child += 64)
+	{
+		for (int first = 0; first < nrows; first += 64)
+		{
+			int			n = nrows - first < 64 ? nrows - first : 64;
+
+			for (int i = 0; i < 64; i++)
+				block[i] = lines[(child + i) * stride + first / 64];
+			transpose_block(block);
+			for (int i = 0; i < n; i++)
+			{
+				char	   *to = rows + (size_t) (first + i) * BX_MASK_BYTES +
+				child / 8;
+
+				for (int byte = 0; byte < 8; byte++)
+					to[byte] = (char) (block[i] >> (8 * byte));
+			}
+		}
+	}
+}
+
+/*
  * Counts the bits that are set in each column; bits_set has BX_MASK_BITS.
  *
  * Eight columns are counted at once, in the eight bytes of a word, to which

@@ -55,6 +55,9 @@ static const IndexAmRoutine routine = {
 #if PG_VERSION_NUM >= 160000
 	.amsummarizing = true,
 #endif
+#if PG_VERSION_NUM >= 170000
+	.amcanbuildparallel = true,
+#endif
 #if PG_VERSION_NUM >= 180000
 	.amconsistentequality = true,
 #endif

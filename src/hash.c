@@ -26,6 +26,7 @@
 #include "catalog/pg_type.h"
 #include "fmgr.h"
 #include "miscadmin.h"
+#include "port/pg_bswap.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
@@ -70,11 +71,10 @@ typedef enum KeyKind
 static uint64
 hash_int(uint64 value, uint64 seed)
 {
-	uint8		bytes[8];
-
-	for (int i = 0; i < 8; i++)
-		bytes[i] = (uint8) (value >> (8 * i));
-	return XXH3_64bits_withSeed(bytes, sizeof(bytes), seed);
+#ifdef WORDS_BIGENDIAN
+	value = pg_bswap64(value);
+#endif
+	return XXH3_64bits_withSeed(&value, sizeof(value), seed);
 }
 
 static uint64
@@ -383,6 +383,92 @@ bx_hash_value(Relation index, int attno, FmgrInfo *proc, Datum value)
 										 value, Int64GetDatum(0));
 
 	return hash_int(DatumGetInt64(hash), column_seed(attno, KEY_VALUE));
+}
+
+/* Ways to hash a value without calling a function. */
+typedef enum HashKind
+{
+	HASH_BY_CALL,				/* there is none */
+	HASH_INT2,
+	HASH_INT4,
+	HASH_INT8,
+	HASH_OID,
+	HASH_UUID,
+	HASH_BYTES					/* of a varlena */
+} HashKind;
+
+static HashKind
+choose_kind(const BxHasher *hasher)
+{
+	PGFunction	function = hasher->proc->fn_addr;
+
+	if (function == bloomidx_hash_int2)
+		return HASH_INT2;
+	if (function == bloomidx_hash_int4)
+		return HASH_INT4;
+	if (function == bloomidx_hash_int8)
+		return HASH_INT8;
+	if (function == bloomidx_hash_oid)
+		return HASH_OID;
+	if (function == bloomidx_hash_uuid)
+		return HASH_UUID;
+	if (function == bloomidx_hash_bytea ||
+		(function == bloomidx_hash_text && OidIsValid(hasher->collation) &&
+		 is_deterministic(hasher->proc, hasher->collation)))
+		return HASH_BYTES;
+	return HASH_BY_CALL;
+}
+
+/* Gets ready to hash many values of an indexed column. */
+void
+bx_hasher_init(BxHasher *hasher, Relation index, int attno)
+{
+	hasher->proc = bx_hash_proc(index, attno);
+	hasher->collation = index->rd_indcollation[attno - 1];
+	hasher->seed = column_seed(attno, KEY_VALUE);
+	hasher->kind = choose_kind(hasher);
+}
+
+/* The key of a value, as bx_hash_value gives it, of which all is true here. */
+uint64
+bx_hasher_key(const BxHasher *hasher, Datum value)
+{
+	uint64		hash;
+
+	switch ((HashKind) hasher->kind)
+	{
+		case HASH_UUID:
+			hash = XXH3_64bits_withSeed(DatumGetPointer(value), UUID_LEN, 0);
+			break;
+		case HASH_INT2:
+			hash = hash_int((int64) DatumGetInt16(value), 0);
+			break;
+		case HASH_INT4:
+			hash = hash_int((int64) DatumGetInt32(value), 0);
+			break;
+		case HASH_INT8:
+			hash = hash_int(DatumGetInt64(value), 0);
+			break;
+		case HASH_OID:
+			hash = hash_int(DatumGetObjectId(value), 0);
+			break;
+		case HASH_BYTES:
+			if (!VARATT_IS_COMPRESSED(DatumGetPointer(value)) &&
+				!VARATT_IS_EXTERNAL(DatumGetPointer(value)))
+			{
+				hash = XXH3_64bits_withSeed(VARDATA_ANY(DatumGetPointer(value)),
+											VARSIZE_ANY_EXHDR(DatumGetPointer(value)),
+											0);
+				break;
+			}
+			/* compressed or stored elsewhere: the function unpacks it */
+			/* FALLTHROUGH */
+		default:
+			hash = DatumGetInt64(FunctionCall2Coll(hasher->proc,
+												   hasher->collation, value,
+												   Int64GetDatum(0)));
+	}
+	return hash_int(hash, hasher->seed);
 }
 
 /* The key that says that a column has a NULL, or something else. */

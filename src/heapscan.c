@@ -34,6 +34,7 @@
 #include "catalog/index.h"
 #include "executor/executor.h"
 #include "miscadmin.h"
+#include "port/pg_bitutils.h"
 #include "storage/bufmgr.h"
 #include "utils/rel.h"
 
@@ -53,6 +54,8 @@ struct BxHeapScan
 	IndexInfo  *indexInfo;
 	int			natts;
 	bool		computed;		/* has an expression or a predicate */
+	bool		direct;			/* columns are read straight from the tuple */
+	BxHasher	hashers[INDEX_MAX_KEYS];
 	BufferAccessStrategy strategy;
 	EState	   *estate;
 	ExprContext *econtext;
@@ -62,11 +65,13 @@ struct BxHeapScan
 	double		heap_tuples;	/* live ones */
 	double		index_tuples;	/* of these, in the index */
 
-	/* collected since the last clear */
+	/* collected since the last clear: distinct keys, and a hash table of them */
 	uint64	   *keys;
 	Size		nkeys;
-	Size		nsorted;		/* the first so many are sorted and distinct */
 	Size		allocated;
+	uint64	   *table;			/* 0 where there is none */
+	Size		table_size;		/* slots in use, a power of two */
+	Size		table_allocated;
 	Size		limit;			/* keys that fit in memory */
 	bool		doubt;
 	bool		seen_null[INDEX_MAX_KEYS];
@@ -76,12 +81,34 @@ struct BxHeapScan
 /* keys that one page can add */
 #define MAX_KEYS_PER_PAGE(scan)		((Size) MaxHeapTuplesPerPage * (scan)->natts)
 
-#define ST_SORT sort_keys
-#define ST_ELEMENT_TYPE uint64
-#define ST_COMPARE(a, b) (*(a) < *(b) ? -1 : *(a) > *(b))
-#define ST_SCOPE static
-#define ST_DEFINE
-#include "lib/sort_template.h"
+/*
+ * The hash table is at most half full, so after doubling at least a quarter:
+ * memory that a key takes at most.
+ */
+#define BYTES_PER_KEY		(sizeof(uint64) * 5)
+#define SMALLEST_TABLE		64
+
+/*
+ * Whether heap_getattr gets at the index columns as fast as deforming the
+ * tuple once: there is one only, or they come before all of variable length.
+ */
+static bool
+is_direct(BxHeapScan *scan)
+{
+	TupleDesc	desc = RelationGetDescr(scan->heap);
+	int			nfixed = 0;
+
+	if (scan->computed)
+		return false;
+	while (nfixed < desc->natts && TupleDescAttr(desc, nfixed)->attlen > 0)
+		nfixed++;
+	for (int i = 0; i < scan->natts && scan->natts > 1; i++)
+	{
+		if (scan->indexInfo->ii_IndexAttrNumbers[i] > nfixed + 1)
+			return false;
+	}
+	return true;
+}
 
 /* Starts collecting.  The caller keeps heap, index and indexInfo alive. */
 BxHeapScan *
@@ -96,6 +123,9 @@ bx_heapscan_begin(Relation heap, Relation index, IndexInfo *indexInfo,
 	scan->natts = IndexRelationGetNumberOfKeyAttributes(index);
 	scan->computed = indexInfo->ii_Expressions != NIL ||
 		indexInfo->ii_Predicate != NIL;
+	scan->direct = is_direct(scan);
+	for (int i = 0; i < scan->natts; i++)
+		bx_hasher_init(&scan->hashers[i], index, i + 1);
 	scan->strategy = GetAccessStrategy(BAS_BULKREAD);
 	scan->estate = CreateExecutorState();
 	scan->econtext = GetPerTupleExprContext(scan->estate);
@@ -107,9 +137,11 @@ bx_heapscan_begin(Relation heap, Relation index, IndexInfo *indexInfo,
 	indexInfo->ii_ExpressionsState = NIL;
 
 	/* one page must always fit, and the markers */
-	scan->limit = Max(memory / sizeof(uint64), 2 * MAX_KEYS_PER_PAGE(scan));
+	scan->limit = Max(memory / BYTES_PER_KEY, 2 * MAX_KEYS_PER_PAGE(scan));
 	scan->allocated = MAX_KEYS_PER_PAGE(scan) + 2 * scan->natts;
 	scan->keys = palloc(sizeof(uint64) * scan->allocated);
+	scan->table_size = scan->table_allocated = SMALLEST_TABLE;
+	scan->table = palloc0(sizeof(uint64) * scan->table_allocated);
 	return scan;
 }
 
@@ -123,6 +155,7 @@ bx_heapscan_end(BxHeapScan *scan)
 	/* these may have pointed into the estate that is now gone */
 	scan->indexInfo->ii_ExpressionsState = NIL;
 	scan->indexInfo->ii_PredicateState = NULL;
+	pfree(scan->table);
 	pfree(scan->keys);
 	pfree(scan);
 }
@@ -174,41 +207,56 @@ classify(BxHeapScan *scan, HeapTuple tuple, Buffer buffer, bool *live)
 	return false;				/* keep compiler quiet */
 }
 
-/* Points *tuple at a line pointer's tuple; false if it has none. */
-static bool
-locate_tuple(BxHeapScan *scan, Buffer buffer, OffsetNumber offnum,
-			 HeapTuple tuple)
+/* Prepares *tuple for locate_tuple. */
+static void
+init_tuple(BxHeapScan *scan, Buffer buffer, HeapTuple tuple)
 {
-	Page		page = BufferGetPage(buffer);
+	tuple->t_tableOid = RelationGetRelid(scan->heap);
+	ItemPointerSet(&tuple->t_self, BufferGetBlockNumber(buffer), 0);
+}
+
+/* Points *tuple at a line pointer's tuple; false if it has none. */
+static inline bool
+locate_tuple(Page page, OffsetNumber offnum, HeapTuple tuple)
+{
 	ItemId		lp = PageGetItemId(page, offnum);
 
 	if (!ItemIdIsNormal(lp))
 		return false;
 	tuple->t_data = (HeapTupleHeader) PageGetItem(page, lp);
 	tuple->t_len = ItemIdGetLength(lp);
-	tuple->t_tableOid = RelationGetRelid(scan->heap);
-	ItemPointerSet(&tuple->t_self, BufferGetBlockNumber(buffer), offnum);
+	ItemPointerSetOffsetNumber(&tuple->t_self, offnum);
 	return true;
 }
 
-/* Lists the versions on a page that are to be indexed.  Returns how many. */
+/*
+ * Lists the versions on a page that are to be indexed.  Returns how many.  All
+ * are live on a page that is all-visible.
+ */
 static int
 list_versions(BxHeapScan *scan, Buffer buffer, Version *versions)
 {
 	int			n = 0;
+	Page		page = BufferGetPage(buffer);
+	HeapTupleData tuple;
 	OffsetNumber max;
+	bool		all_visible;
 
+	init_tuple(scan, buffer, &tuple);
 	LockBuffer(buffer, BUFFER_LOCK_SHARE);
-	max = PageGetMaxOffsetNumber(BufferGetPage(buffer));
+	all_visible = PageIsAllVisible(page);
+	max = PageGetMaxOffsetNumber(page);
 	for (OffsetNumber off = FirstOffsetNumber; off <= max; off++)
 	{
-		HeapTupleData tuple;
-
-		if (locate_tuple(scan, buffer, off, &tuple) &&
-			classify(scan, &tuple, buffer, &versions[n].live))
+		versions[n].live = all_visible;
+		if (locate_tuple(page, off, &tuple) &&
+			(all_visible ||
+			 classify(scan, &tuple, buffer, &versions[n].live)))
 			versions[n++].offnum = off;
 	}
 	LockBuffer(buffer, BUFFER_LOCK_UNLOCK);
+	if (all_visible)
+		scan->heap_tuples += n;
 	return n;
 }
 
@@ -222,72 +270,107 @@ is_out_of_line(BxHeapScan *scan, int attnum, Datum value)
 	return att->attlen == -1 && VARATT_IS_EXTERNAL(DatumGetPointer(value));
 }
 
-/*
- * Gets the index columns of the tuple in the slot.  Returns false if that is
- * not safe.
- */
-static bool
-get_values(BxHeapScan *scan, bool live, Datum *values, bool *isnull)
+/* Notes a key, unless it is there.  The caller has reserved room for it. */
+static inline void
+add_key(BxHeapScan *scan, uint64 key)
 {
-	IndexInfo  *indexInfo = scan->indexInfo;
+	Size		mask = scan->table_size - 1;
+	Size		i = key & mask;
 
-	if (scan->computed)
+	for (; scan->table[i] != 0; i = (i + 1) & mask)
 	{
-		FormIndexDatum(indexInfo, scan->slot, scan->estate, values, isnull);
-		return true;
+		if (scan->table[i] == key)
+			return;
 	}
+	scan->table[i] = key;
+	scan->keys[scan->nkeys++] = key;
+}
+
+/* Notes a value of index column i, which counts from 0. */
+static inline void
+add_value(BxHeapScan *scan, int i, Datum value, bool isnull)
+{
+	if (isnull)
+		scan->seen_null[i] = true;
+	else
+	{
+		scan->seen_not_null[i] = true;
+		add_key(scan, bx_hasher_key(&scan->hashers[i], value));
+	}
+}
+
+/* Adds the keys of a tuple whose index columns are plain ones. */
+static inline void
+add_plain_tuple(BxHeapScan *scan, HeapTuple tuple, bool live)
+{
+	TupleDesc	desc = RelationGetDescr(scan->heap);
+
 	for (int i = 0; i < scan->natts; i++)
 	{
-		int			attnum = indexInfo->ii_IndexAttrNumbers[i];
+		int			attnum = scan->indexInfo->ii_IndexAttrNumbers[i];
+		bool		isnull;
+		Datum		value = scan->direct ?
+		heap_getattr(tuple, attnum, desc, &isnull) :
+		slot_getattr(scan->slot, attnum, &isnull);
 
-		values[i] = slot_getattr(scan->slot, attnum, &isnull[i]);
-		if (!live && !isnull[i] && is_out_of_line(scan, attnum, values[i]))
-			return false;
+		if (!live && !isnull && is_out_of_line(scan, attnum, value))
+			scan->doubt = true;
+		else
+			add_value(scan, i, value, isnull);
 	}
-	return true;
+	if (live)
+		scan->index_tuples++;
+}
+
+/* Adds the keys of the tuple in the slot, if the predicate holds. */
+static void
+add_computed_tuple(BxHeapScan *scan, bool live)
+{
+	Datum		values[INDEX_MAX_KEYS];
+	bool		isnull[INDEX_MAX_KEYS];
+
+	if (!live)
+	{
+		scan->doubt = true;
+		return;
+	}
+	if (scan->predicate != NULL && !ExecQual(scan->predicate, scan->econtext))
+		return;
+	FormIndexDatum(scan->indexInfo, scan->slot, scan->estate, values, isnull);
+	for (int i = 0; i < scan->natts; i++)
+		add_value(scan, i, values[i], isnull[i]);
+	scan->index_tuples++;
 }
 
 /* Adds the keys of a tuple, on whose page we have a pin. */
 static void
 add_tuple(BxHeapScan *scan, HeapTuple tuple, Buffer buffer, bool live)
 {
-	Datum		values[INDEX_MAX_KEYS];
-	bool		isnull[INDEX_MAX_KEYS];
-	MemoryContext oldcxt;
+	if (!scan->direct)
+		ExecStoreBufferHeapTuple(tuple, scan->slot, buffer);
+	if (scan->computed)
+		add_computed_tuple(scan, live);
+	else
+		add_plain_tuple(scan, tuple, live);
+}
 
-	if (!live && scan->computed)
-	{
-		scan->doubt = true;
-		return;
-	}
+/* Makes the table have so many slots, with the keys in it. */
+static void
+resize_table(BxHeapScan *scan, Size size)
+{
+	Size		n = scan->nkeys;
 
-	ExecStoreBufferHeapTuple(tuple, scan->slot, buffer);
-	oldcxt = MemoryContextSwitchTo(scan->econtext->ecxt_per_tuple_memory);
-	if (scan->predicate == NULL || ExecQual(scan->predicate, scan->econtext))
+	if (size > scan->table_allocated)
 	{
-		if (!get_values(scan, live, values, isnull))
-			scan->doubt = true;
-		else
-		{
-			for (int i = 0; i < scan->natts; i++)
-			{
-				if (isnull[i])
-					scan->seen_null[i] = true;
-				else
-				{
-					scan->seen_not_null[i] = true;
-					scan->keys[scan->nkeys++] =
-						bx_hash_value(scan->index, i + 1,
-									  bx_hash_proc(scan->index, i + 1),
-									  values[i]);
-				}
-			}
-		}
-		if (live)
-			scan->index_tuples++;
+		pfree(scan->table);
+		scan->table = palloc_extended(sizeof(uint64) * size, MCXT_ALLOC_HUGE);
+		scan->table_allocated = size;
 	}
-	MemoryContextSwitchTo(oldcxt);
-	ResetExprContext(scan->econtext);
+	memset(scan->table, 0, sizeof(uint64) * size);
+	scan->table_size = size;
+	scan->nkeys = 0;
+	for (Size i = 0; i < n; i++)
+		add_key(scan, scan->keys[i]);
 }
 
 /* Makes room for n more keys and the markers. */
@@ -296,68 +379,58 @@ reserve(BxHeapScan *scan, Size n)
 {
 	Size		needed = scan->nkeys + n + 2 * scan->natts;
 
-	if (needed <= scan->allocated)
-		return;
-	scan->allocated = Max(needed, scan->allocated * 2);
-	scan->keys = repalloc_huge(scan->keys, sizeof(uint64) * scan->allocated);
+	if (needed > scan->allocated)
+	{
+		scan->allocated = Max(needed, scan->allocated * 2);
+		scan->keys = repalloc_huge(scan->keys,
+								   sizeof(uint64) * scan->allocated);
+	}
+	if (needed > scan->table_size / 2)
+		resize_table(scan, pg_nextpower2_64(needed * 2));
+}
+
+/* Collects the keys of a heap page, on which we have a pin. */
+static void
+collect_page(BxHeapScan *scan, Buffer buffer)
+{
+	Version		versions[MaxHeapTuplesPerPage];
+	int			n = list_versions(scan, buffer, versions);
+	HeapTupleData tuple;
+	MemoryContext oldcxt;
+
+	reserve(scan, (Size) n * scan->natts);
+	init_tuple(scan, buffer, &tuple);
+	oldcxt = MemoryContextSwitchTo(scan->econtext->ecxt_per_tuple_memory);
+	for (int i = 0; i < n; i++)
+	{
+		if (locate_tuple(BufferGetPage(buffer), versions[i].offnum, &tuple))
+			add_tuple(scan, &tuple, buffer, versions[i].live);
+		ResetExprContext(scan->econtext);
+	}
+	MemoryContextSwitchTo(oldcxt);
+	ExecClearTuple(scan->slot);
 }
 
 /* Collects the keys of one heap page, in addition to what there is. */
 void
 bx_heapscan_block(BxHeapScan *scan, BlockNumber blkno)
 {
-	Version		versions[MaxHeapTuplesPerPage];
 	Buffer		buffer;
-	int			n;
 
 	/* answers to interrupts as well, and VACUUM's delay is for VACUUM only */
 	bx_vacuum_delay_point();
-	reserve(scan, MAX_KEYS_PER_PAGE(scan));
 	buffer = ReadBufferExtended(scan->heap, MAIN_FORKNUM, blkno, RBM_NORMAL,
 								scan->strategy);
-	n = list_versions(scan, buffer, versions);
-	for (int i = 0; i < n; i++)
-	{
-		HeapTupleData tuple;
-
-		if (locate_tuple(scan, buffer, versions[i].offnum, &tuple))
-			add_tuple(scan, &tuple, buffer, versions[i].live);
-	}
-	ExecClearTuple(scan->slot);
+	collect_page(scan, buffer);
 	ReleaseBuffer(buffer);
 	BX_PAUSE(BX_PAUSE_BUILD_PAGE);
 }
 
-/* Sorts what is collected and drops duplicates. */
-static void
-make_distinct(BxHeapScan *scan)
-{
-	Size		n = 0;
-
-	if (scan->nsorted == scan->nkeys)
-		return;
-	sort_keys(scan->keys, scan->nkeys);
-	for (Size i = 0; i < scan->nkeys; i++)
-	{
-		if (n == 0 || scan->keys[i] != scan->keys[n - 1])
-			scan->keys[n++] = scan->keys[i];
-	}
-	scan->nkeys = scan->nsorted = n;
-}
-
-/*
- * Whether so much is collected that it should be taken away before the next
- * page.
- */
+/* Whether the keys should be taken away before the next page. */
 static bool
 is_full(BxHeapScan *scan)
 {
-	if (scan->nkeys + MAX_KEYS_PER_PAGE(scan) <= scan->limit)
-		return false;
-	make_distinct(scan);
-
-	/* if there is little room now, the next pages would sort it all again */
-	return scan->nkeys + MAX_KEYS_PER_PAGE(scan) > scan->limit / 2;
+	return scan->nkeys + MAX_KEYS_PER_PAGE(scan) > scan->limit;
 }
 
 /*
@@ -367,10 +440,8 @@ is_full(BxHeapScan *scan)
 Size
 bx_heapscan_keys(BxHeapScan *scan, const uint64 **keys, bool *doubt)
 {
-	Size		n;
+	Size		n = scan->nkeys;
 
-	make_distinct(scan);
-	n = scan->nkeys;
 	for (int i = 0; i < scan->natts; i++)
 	{
 		if (scan->seen_null[i])
@@ -383,10 +454,14 @@ bx_heapscan_keys(BxHeapScan *scan, const uint64 **keys, bool *doubt)
 	return n;
 }
 
+/* Forgets what is collected.  The next ranges will be like the last one. */
 void
 bx_heapscan_clear(BxHeapScan *scan)
 {
-	scan->nkeys = scan->nsorted = 0;
+	Size		size = pg_nextpower2_64(Max(scan->nkeys * 2, SMALLEST_TABLE));
+
+	scan->nkeys = 0;
+	resize_table(scan, Min(size, scan->table_size));
 	scan->doubt = false;
 	memset(scan->seen_null, 0, sizeof(scan->seen_null));
 	memset(scan->seen_not_null, 0, sizeof(scan->seen_not_null));
@@ -395,7 +470,7 @@ bx_heapscan_clear(BxHeapScan *scan)
 /*
  * Collects the keys of whole ranges, and hands them over one range at a time.
  * A range that does not fit in memory comes in parts, the last of which has
- * done = 1; a range without keys does not come.
+ * done = 1.
  */
 void
 bx_heapscan_ranges(BxHeapScan *scan, uint8 lg_base, uint64 first_range,
@@ -408,7 +483,6 @@ bx_heapscan_ranges(BxHeapScan *scan, uint8 lg_base, uint64 first_range,
 	{
 		uint64		first = range << lg_base;
 		uint64		end = Min(first + pages_per_range, heap_blocks);
-		bool		in_parts = false;
 		const uint64 *keys;
 		bool		doubt;
 		Size		n;
@@ -424,12 +498,10 @@ bx_heapscan_ranges(BxHeapScan *scan, uint8 lg_base, uint64 first_range,
 						 (double) (blkno + 1 - first) / pages_per_range,
 						 keys, n, doubt);
 				bx_heapscan_clear(scan);
-				in_parts = true;
 			}
 		}
 		n = bx_heapscan_keys(scan, &keys, &doubt);
-		if (n > 0 || doubt || in_parts)
-			callback(arg, (uint32) range, 1.0, keys, n, doubt);
+		callback(arg, (uint32) range, 1.0, keys, n, doubt);
 	}
 	bx_heapscan_clear(scan);
 }

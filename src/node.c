@@ -4,8 +4,15 @@
  *	  Makes the slices of a node from the keys of its children, in a build.
  *
  * The keys are collected in memory until all of them are known; only then is
- * the node's size chosen.  If they do not fit, the size is chosen from what has
- * come so far, and bits are written as often as the memory is full.
+ * the node's size chosen, and its bits are set.  If they do not fit, the size
+ * is chosen from what has come so far, and from then on the bits are kept
+ * instead of the keys.  If even these do not fit, they are made for a part of
+ * the slices at a time, and ORed into the pages as often as the memory for
+ * keys is full.
+ *
+ * In memory the bits of each child are kept together, where setting those of
+ * a key touches one cache line, in place of one for each probe.  They are
+ * transposed when the pages are written.
  *
  *-------------------------------------------------------------------------
  */
@@ -20,6 +27,10 @@
 
 #include "bloomidx.h"
 
+/* Words of a child's bits of one slice, and bytes of all children's. */
+#define LINE_WORDS		BX_LINE_WORDS(BX_SLICE_ROWS)
+#define SLICE_BYTES		(sizeof(uint64) * LINE_WORDS * BX_FANOUT)
+
 /* Keys of one child that lie together in BxNodeWriter.keys. */
 typedef struct Run
 {
@@ -30,12 +41,12 @@ typedef struct Run
 struct BxNodeWriter
 {
 	Relation	index;
-	BxMetaPageData *meta;
+	pg_atomic_uint32 *next_generation;
 	int			level;
 	uint32		node;
 	double		rate;			/* target */
 	Size		limit;			/* keys that may be kept in memory */
-	uint32		window_size;	/* slices that may be worked on at once */
+	uint32		window_size;	/* slices whose bits may be */
 
 	uint64	   *keys;
 	Size		nkeys;
@@ -50,23 +61,26 @@ struct BxNodeWriter
 	double		open_keys;		/* and of the one that is not */
 	double		open_done;		/* how much of it is done */
 
+	uint64	   *bits;			/* by child, slice of the window, row */
+	uint32		bits_slices;	/* slices for which there is memory */
+	bool		written;		/* the pages have been written before */
+
 	BxNodeDesc	previous;		/* the last node that was written */
-	BxNodeDesc	desc;			/* state is present once it has slices */
+	BxNodeDesc	desc;			/* state is present once it has a size */
 };
 
 /* Makes a writer for the nodes of a level. */
 BxNodeWriter *
-bx_node_create(Relation index, BxMetaPageData *meta, int level, double rate,
-			   Size memory)
+bx_node_create(BxBuild *build, int level, double rate, Size memory)
 {
 	BxNodeWriter *writer = palloc0(sizeof(BxNodeWriter));
 
-	writer->index = index;
-	writer->meta = meta;
+	writer->index = build->index;
+	writer->next_generation = &build->shared->next_generation;
 	writer->level = level;
 	writer->rate = rate;
 	writer->limit = memory / 4 * 3 / sizeof(uint64);
-	writer->window_size = Max(memory / 4 / BX_SLICE_SIZE, 1);
+	writer->window_size = Max(memory / 4 / SLICE_BYTES, 1);
 	writer->allocated = Min(writer->limit, 8192);
 	writer->keys = palloc(sizeof(uint64) * writer->allocated);
 	return writer;
@@ -75,6 +89,8 @@ bx_node_create(Relation index, BxMetaPageData *meta, int level, double rate,
 void
 bx_node_free(BxNodeWriter *writer)
 {
+	if (writer->bits)
+		pfree(writer->bits);
 	pfree(writer->keys);
 	pfree(writer);
 }
@@ -93,6 +109,7 @@ bx_node_start(BxNodeWriter *writer, uint32 node)
 	if (writer->desc.state == BX_NODE_PRESENT)
 		writer->previous = writer->desc;
 	memset(&writer->desc, 0, sizeof(writer->desc));
+	writer->written = false;
 }
 
 /* Keys per child that the node should be planned for. */
@@ -123,7 +140,7 @@ bx_node_set_doubt(char *rows, uint32 n, const BxMask *doubt)
 
 /*
  * ORs rows into a slice page: other backends may set bits there, too.  wal is
- * false in a build, which logs all pages at its end.
+ * false in a build, which logs a node's pages when it is complete.
  */
 void
 bx_node_write_slice(Relation index, int level, uint32 node,
@@ -151,56 +168,121 @@ bx_node_write_slice(Relation index, int level, uint32 node,
 	UnlockReleaseBuffer(buffer);
 }
 
-/* Sets the bits of the collected keys that fall into slices first .. + n. */
+/* Chooses the node's size, and gets its pages and memory for its bits. */
 static void
-set_window_bits(BxNodeWriter *writer, char *window, uint32 first, uint32 n)
+choose_size(BxNodeWriter *writer)
 {
-	const BxNodeDesc *desc = &writer->desc;
+	BxNodeDesc *desc = &writer->desc;
+	uint32		n;
+
+	bx_dir_plan_slices(planned_keys(writer), writer->rate,
+					   pg_atomic_fetch_add_u32(writer->next_generation, 1),
+					   desc);
+	desc->start = bx_page_extend(writer->index, desc->nslices);
+	n = Min(writer->window_size, desc->nslices);
+	if (n > writer->bits_slices)
+	{
+		if (writer->bits)
+			pfree(writer->bits);
+		writer->bits = palloc_extended(SLICE_BYTES * n, MCXT_ALLOC_HUGE);
+		writer->bits_slices = n;
+	}
+	memset(writer->bits, 0, SLICE_BYTES * n);
+}
+
+/* Sets the bits of the collected keys that fall into n slices. */
+static void
+set_bits(BxNodeWriter *writer, uint32 first, uint32 n)
+{
+	uint32		nslices = writer->desc.nslices;
+	int			nprobes = writer->desc.nprobes;
 	Size		i = 0;
 
-	memset(window, 0, BX_SLICE_SIZE * n);
 	for (int r = 0; r < writer->nruns; r++)
 	{
+		uint64	   *lines = writer->bits +
+		LINE_WORDS * n * writer->runs[r].child;
+
+		CHECK_FOR_INTERRUPTS();
 		for (; i < writer->runs[r].end; i++)
 		{
 			uint64		lh = bx_filter_level_hash(writer->keys[i],
 												  writer->level);
-			uint32		slice = bx_filter_slice(lh, desc->nslices);
+			uint32		slice = bx_filter_slice(lh, nslices) - first;
 
-			if (slice >= first && slice - first < n)
-				bx_filter_add(window + BX_SLICE_SIZE * (slice - first),
-							  BX_SLICE_ROWS, desc->nprobes, lh,
-							  writer->runs[r].child);
+			if (slice < n)
+				bx_filter_add_to_line(lines + LINE_WORDS * slice,
+									  BX_SLICE_ROWS, nprobes, lh);
 		}
 	}
-	bx_node_set_doubt(window, n, &writer->doubt);
 }
 
-/* Writes the bits of all collected keys, and forgets them. */
+/* Makes the filters of children in doubt match everything, in n slices. */
+static void
+fill_doubtful(BxNodeWriter *writer, uint32 n)
+{
+	for (int c = bx_mask_next(&writer->doubt, 0); c < BX_FANOUT;
+		 c = bx_mask_next(&writer->doubt, c + 1))
+		memset(writer->bits + LINE_WORDS * n * c, 0xFF,
+			   sizeof(uint64) * LINE_WORDS * n);
+}
+
+/* Writes n slices, whose bits are in memory. */
+static void
+write_slices(BxNodeWriter *writer, uint32 first, uint32 n)
+{
+	PGAlignedBlock image;
+	char	   *rows = BxPageGetContent(image.data);
+
+	fill_doubtful(writer, n);
+	for (uint32 i = 0; i < n; i++)
+	{
+		uint32		slice = first + i;
+
+		CHECK_FOR_INTERRUPTS();
+		bx_page_init_slice(image.data, writer->level, writer->node, slice,
+						   &writer->desc);
+		bx_filter_transpose(writer->bits + LINE_WORDS * i, LINE_WORDS * n,
+							rows, BX_SLICE_ROWS);
+		((PageHeader) image.data)->pd_lower = BX_SLICE_LOWER_FULL;
+		if (writer->written)
+			bx_node_write_slice(writer->index, writer->level, writer->node,
+								&writer->desc, slice, rows, false);
+		else
+			bx_page_write_new(writer->index, writer->desc.start + slice,
+							  image.data, false);
+	}
+}
+
+/* Whether the bits of all slices fit in memory. */
+static bool
+bits_fit(const BxNodeWriter *writer)
+{
+	return writer->desc.nslices <= writer->window_size;
+}
+
+/* Sets the bits of all collected keys, and forgets these. */
 static void
 flush(BxNodeWriter *writer)
 {
-	uint32		window_size;
-	char	   *window;
-
 	if (writer->desc.state != BX_NODE_PRESENT)
-		bx_dir_alloc_slices(writer->index, writer->meta, writer->level,
-							writer->node, planned_keys(writer), writer->rate,
-							&writer->desc, false);
-	window_size = Min(writer->window_size, writer->desc.nslices);
-	window = palloc_extended(BX_SLICE_SIZE * window_size, MCXT_ALLOC_HUGE);
-	for (uint32 first = 0; first < writer->desc.nslices; first += window_size)
+		choose_size(writer);
+	if (bits_fit(writer))
+		set_bits(writer, 0, writer->desc.nslices);
+	else
 	{
-		uint32		n = Min(window_size, writer->desc.nslices - first);
+		for (uint32 first = 0; first < writer->desc.nslices;
+			 first += writer->window_size)
+		{
+			uint32		n = Min(writer->window_size,
+								writer->desc.nslices - first);
 
-		CHECK_FOR_INTERRUPTS();
-		set_window_bits(writer, window, first, n);
-		for (uint32 i = 0; i < n; i++)
-			bx_node_write_slice(writer->index, writer->level, writer->node,
-								&writer->desc, first + i,
-								window + BX_SLICE_SIZE * i, false);
+			memset(writer->bits, 0, SLICE_BYTES * n);
+			set_bits(writer, first, n);
+			write_slices(writer, first, n);
+		}
+		writer->written = true;
 	}
-	pfree(window);
 	writer->nkeys = 0;
 	writer->nruns = 0;
 }
@@ -254,13 +336,20 @@ bx_node_close_child(BxNodeWriter *writer, double distinct)
 	writer->open_keys = writer->open_done = 0;
 }
 
-/* Completes the node, and describes it. */
+/* Completes the node, whose pages are logged here, and describes it. */
 void
 bx_node_finish(BxNodeWriter *writer, BxNodeDesc *desc)
 {
 	if (writer->nkeys > 0 || !bx_mask_is_empty(&writer->doubt))
 		flush(writer);
-	if (!bx_mask_is_empty(&writer->doubt))
-		writer->desc.flags |= BX_DESC_DOUBT;
 	*desc = writer->desc;
+	if (!bx_mask_is_empty(&writer->doubt))
+		desc->flags |= BX_DESC_DOUBT;
+	if (desc->state != BX_NODE_PRESENT)
+		return;
+	if (bits_fit(writer))
+		write_slices(writer, 0, desc->nslices);
+	if (RelationNeedsWAL(writer->index))
+		log_newpage_range(writer->index, MAIN_FORKNUM, desc->start,
+						  desc->start + desc->nslices, true);
 }

@@ -59,6 +59,22 @@ bx_page_init(Page page, uint8 kind)
 	opaque->page_id = BX_PAGE_ID;
 }
 
+/* Makes a slice page without bits. */
+void
+bx_page_init_slice(Page page, int level, uint32 node, uint32 slice,
+				   const BxNodeDesc *desc)
+{
+	BxPageOpaqueData *opaque = BxPageGetOpaque(page);
+
+	bx_page_init(page, BX_PAGE_SLICE);
+	opaque->level = level;
+	opaque->node = node;
+	opaque->slice = slice;
+	opaque->nslices = desc->nslices;
+	opaque->nprobes = desc->nprobes;
+	opaque->generation = desc->generation;
+}
+
 /*
  * Says what is wrong with a page that should be one of ours, or returns NULL.
  * What it has seen makes every access at the format's offsets safe.
@@ -114,6 +130,30 @@ bx_page_is_slice(Page page, int level, uint32 node, uint32 slice,
 		opaque->generation == desc->generation;
 }
 
+/* Appends pages, of which the first is returned; the caller has the lock. */
+static BlockNumber
+extend_locked(Relation index, uint32 npages)
+{
+	BlockNumber start = InvalidBlockNumber;
+	uint32		done = 0;
+
+	while (done < npages)
+	{
+		uint32		n;
+		BlockNumber blkno;
+
+		CHECK_FOR_INTERRUPTS();
+		blkno = bx_extend(index, MAIN_FORKNUM, npages - done, &n);
+		if (done == 0)
+			start = blkno;
+		if (blkno != start + done)
+			elog(ERROR, "extending index \"%s\" gave block %u instead of %u",
+				 RelationGetRelationName(index), blkno, start + done);
+		done += n;
+	}
+	return start;
+}
+
 /*
  * Appends consecutive pages, all zero, and returns the first.  Call it with no
  * content lock held.  The extension lock is always taken: in the leader of a
@@ -125,24 +165,29 @@ bx_page_extend(Relation index, uint32 npages)
 	BlockNumber start;
 
 	LockRelationForExtension(index, ExclusiveLock);
-	start = bx_extend_by_one(index, MAIN_FORKNUM);
-	for (uint32 i = 1; i < npages; i++)
-	{
-		BlockNumber blkno;
-
-		CHECK_FOR_INTERRUPTS();
-		blkno = bx_extend_by_one(index, MAIN_FORKNUM);
-		if (blkno != start + i)
-			elog(ERROR, "extending index \"%s\" gave block %u instead of %u",
-				 RelationGetRelationName(index), blkno, start + i);
-	}
+	start = extend_locked(index, npages);
 	UnlockRelationForExtension(index, ExclusiveLock);
 	return start;
 }
 
+/* The same, as far as a block that must be there. */
+void
+bx_page_extend_to(Relation index, BlockNumber blkno)
+{
+	BlockNumber nblocks;
+
+	if (blkno < RelationGetNumberOfBlocks(index))
+		return;
+	LockRelationForExtension(index, ExclusiveLock);
+	nblocks = RelationGetNumberOfBlocks(index);
+	if (blkno >= nblocks)
+		extend_locked(index, blkno + 1 - nblocks);
+	UnlockRelationForExtension(index, ExclusiveLock);
+}
+
 /*
- * Writes a whole page that nobody refers to yet.  wal is false in a build,
- * which logs all pages at its end.
+ * Writes a whole page that nobody refers to yet.  wal is false if the caller
+ * logs it later.
  */
 void
 bx_page_write_new(Relation index, BlockNumber blkno, const char *image,

@@ -36,9 +36,6 @@ typedef struct PartitionedBuild
 	double		segment_keys;	/* and of all ranges of the segment */
 	hyperLogLogState distinct;	/* for those that ranges have in common */
 	BxTopPageData top;			/* directory of the partition at work */
-	double		all_range_keys; /* sums, for the statistics */
-	double		segment_rates;
-	double		summary_rates;
 } PartitionedBuild;
 
 static double
@@ -48,43 +45,48 @@ planned_rate(const BxNodeDesc *desc)
 						  desc->nprobes);
 }
 
-static void
-finish_segment(BxBuild *build)
+static uint64
+partitioned_build_plan(BxBuild *build, BxMetaPageData *meta)
 {
-	PartitionedBuild *pb = build->layout_state;
-	BxStats    *stats = &build->meta->stats;
-	BxNodeDesc *desc = &pb->top.child[pb->segment % BX_FANOUT];
-
-	bx_node_finish(pb->segments, desc);
-	if (pb->summarize)
-		bx_node_close_child(pb->summaries, estimateHyperLogLog(&pb->distinct));
-	freeHyperLogLog(&pb->distinct);
-	if (desc->state == BX_NODE_PRESENT)
-	{
-		stats->segments++;
-		stats->slices += desc->nslices;
-		pb->all_range_keys += desc->keys;
-		pb->segment_rates += planned_rate(desc);
-	}
+	return BX_RANGES_PER_PARTITION;
 }
 
 static void
-finish_partition(BxBuild *build)
+partitioned_build_begin(BxBuild *build)
+{
+	PartitionedBuild *pb = palloc0(sizeof(PartitionedBuild));
+
+	pb->segments = bx_node_create(build, BX_LEVEL_SEGMENT,
+								  build->shared->meta.false_positive_rate,
+								  build->memory / 8);
+	pb->summaries = bx_node_create(build, BX_LEVEL_PARTITION, BX_SUMMARY_RATE,
+								   build->memory / 2);
+	initHyperLogLog(&pb->distinct, BX_DISTINCT_BITS);
+	build->layout_state = pb;
+}
+
+static void
+partitioned_build_end(BxBuild *build)
 {
 	PartitionedBuild *pb = build->layout_state;
-	BxStats    *stats = &build->meta->stats;
 
-	if (pb->summarize)
-	{
-		bx_node_finish(pb->summaries, &pb->top.self);
-		stats->summarized++;
-		pb->summary_rates += planned_rate(&pb->top.self);
-	}
-	else
-		pb->top.self.state = BX_NODE_UNKNOWN;
-	bx_dir_add_partition(build->index, build->meta, pb->partition, &pb->top,
-						 false);
-	stats->partitions++;
+	freeHyperLogLog(&pb->distinct);
+	bx_node_free(pb->segments);
+	bx_node_free(pb->summaries);
+	pfree(pb);
+}
+
+static void
+start_partition(BxBuild *build, uint32 partition)
+{
+	PartitionedBuild *pb = build->layout_state;
+	BlockNumber segments = (build->heap_blocks >>
+							build->shared->meta.lg_base) / BX_FANOUT;
+
+	pb->partition = partition;
+	pb->summarize = partition > 0 || segments >= BX_MIN_SEGMENTS_FOR_SUMMARY;
+	bx_node_start(pb->summaries, partition);
+	memset(&pb->top, 0, sizeof(pb->top));
 }
 
 static void
@@ -93,19 +95,15 @@ start_segment(PartitionedBuild *pb, uint32 segment)
 	pb->segment = segment;
 	pb->range_keys = pb->segment_keys = 0;
 	bx_node_start(pb->segments, segment);
-	initHyperLogLog(&pb->distinct, BX_DISTINCT_BITS);
+	memset(pb->distinct.hashesArr, 0, pb->distinct.arrSize);
 }
 
 static void
-start_partition(BxBuild *build, uint32 partition)
+finish_segment(PartitionedBuild *pb)
 {
-	PartitionedBuild *pb = build->layout_state;
-	BlockNumber segments = (build->heap_blocks >> build->lg_base) / BX_FANOUT;
-
-	pb->partition = partition;
-	pb->summarize = partition > 0 || segments >= BX_MIN_SEGMENTS_FOR_SUMMARY;
-	bx_node_start(pb->summaries, partition);
-	memset(&pb->top, 0, sizeof(pb->top));
+	bx_node_finish(pb->segments, &pb->top.child[pb->segment % BX_FANOUT]);
+	if (pb->summarize)
+		bx_node_close_child(pb->summaries, estimateHyperLogLog(&pb->distinct));
 }
 
 /* Goes on to the segment of a range, if it is another. */
@@ -114,33 +112,31 @@ advance_to_range(BxBuild *build, uint32 range)
 {
 	PartitionedBuild *pb = build->layout_state;
 	uint32		segment = range / BX_FANOUT;
-	uint32		partition = segment / BX_FANOUT;
-	bool		next = !pb->started || partition != pb->partition;
 
 	if (pb->started && segment == pb->segment)
 		return;
 	if (pb->started)
-		finish_segment(build);
-	if (pb->started && next)
-		finish_partition(build);
-	if (next)
-		start_partition(build, partition);
+		finish_segment(pb);
+	else
+		start_partition(build, segment / BX_FANOUT);
 	start_segment(pb, segment);
 	pb->started = true;
 }
 
-static void
-partitioned_build_begin(BxBuild *build)
+/*
+ * As addHyperLogLog does, of the upper half of the key, but without its loop
+ * for finding the first bit that is set.
+ */
+static inline void
+count_key(hyperLogLogState *distinct, uint64 key)
 {
-	PartitionedBuild *pb = palloc0(sizeof(PartitionedBuild));
+	uint8	   *max = &distinct->hashesArr[key >> (64 - BX_DISTINCT_BITS)];
+	uint64		rest = (key << BX_DISTINCT_BITS) |
+	UINT64CONST(1) << (31 + BX_DISTINCT_BITS);
+	uint8		rank = __builtin_clzll(rest) + 1;
 
-	pb->segments = bx_node_create(build->index, build->meta, BX_LEVEL_SEGMENT,
-								  build->meta->false_positive_rate,
-								  build->memory / 8);
-	pb->summaries = bx_node_create(build->index, build->meta,
-								   BX_LEVEL_PARTITION, BX_SUMMARY_RATE,
-								   build->memory / 2);
-	build->layout_state = pb;
+	if (rank > *max)
+		*max = rank;
 }
 
 /* Takes keys of a range; see BxLayout. */
@@ -157,7 +153,7 @@ partitioned_build_add(BxBuild *build, uint32 range, double done,
 	if (pb->summarize)
 	{
 		for (Size i = 0; i < nkeys; i++)
-			addHyperLogLog(&pb->distinct, (uint32) (keys[i] >> 32));
+			count_key(&pb->distinct, keys[i]);
 		pb->segment_keys += nkeys;
 		bx_node_add(pb->summaries, pb->segment % BX_FANOUT, keys, nkeys, doubt,
 					pb->segment_keys, (child + done) / BX_FANOUT);
@@ -169,27 +165,79 @@ partitioned_build_add(BxBuild *build, uint32 range, double done,
 	}
 }
 
+/* Sums up a partition for the leader. */
 static void
-partitioned_build_end(BxBuild *build)
+report_partition(const BxTopPageData *top, BxStats *sums)
+{
+	sums->partitions = 1;
+	if (top->self.state == BX_NODE_PRESENT)
+	{
+		sums->summarized = 1;
+		sums->summary_rate = planned_rate(&top->self);
+	}
+	for (int c = 0; c < BX_FANOUT; c++)
+	{
+		const BxNodeDesc *desc = &top->child[c];
+
+		if (desc->state != BX_NODE_PRESENT)
+			continue;
+		sums->segments++;
+		sums->slices += desc->nslices;
+		sums->range_keys += desc->keys;
+		sums->segment_rate += planned_rate(desc);
+	}
+}
+
+/* Completes a partition, if it has keys. */
+static void
+partitioned_build_unit(BxBuild *build, BxUnitResult *result)
 {
 	PartitionedBuild *pb = build->layout_state;
-	BxStats    *stats = &build->meta->stats;
 
-	if (pb->started)
+	if (!pb->started)
+		return;
+	finish_segment(pb);
+	if (pb->summarize)
+		bx_node_finish(pb->summaries, &pb->top.self);
+	else
+		pb->top.self.state = BX_NODE_UNKNOWN;
+	result->block = bx_dir_make_top(build->index, pb->partition, &pb->top);
+	report_partition(&pb->top, &result->sums);
+	pb->started = false;
+}
+
+/* Enters the partitions in the map, and adds up their statistics. */
+static void
+partitioned_build_publish(BxBuild *build, BxMetaPageData *meta)
+{
+	BxStats    *stats = &meta->stats;
+	double		range_keys = 0;
+	double		segment_rates = 0;
+	double		summary_rates = 0;
+
+	for (uint64 unit = 0; unit < build->shared->nunits; unit++)
 	{
-		finish_segment(build);
-		finish_partition(build);
+		const BxUnitResult *result = &build->shared->results[unit];
+
+		CHECK_FOR_INTERRUPTS();
+		if (result->block == 0)
+			continue;
+		bx_dir_publish_top(build->index, meta, unit, result->block);
+		stats->partitions += result->sums.partitions;
+		stats->summarized += result->sums.summarized;
+		stats->segments += result->sums.segments;
+		stats->slices += result->sums.slices;
+		range_keys += result->sums.range_keys;
+		segment_rates += result->sums.segment_rate;
+		summary_rates += result->sums.summary_rate;
 	}
 	if (stats->segments > 0)
 	{
-		stats->range_keys = pb->all_range_keys / stats->segments;
-		stats->segment_rate = pb->segment_rates / stats->segments;
+		stats->range_keys = range_keys / stats->segments;
+		stats->segment_rate = segment_rates / stats->segments;
 	}
 	if (stats->summarized > 0)
-		stats->summary_rate = pb->summary_rates / stats->summarized;
-	bx_node_free(pb->segments);
-	bx_node_free(pb->summaries);
-	pfree(pb);
+		stats->summary_rate = summary_rates / stats->summarized;
 }
 
 /*
@@ -1068,9 +1116,12 @@ partitioned_search_pages(const BxStats *stats, double ranges, double elements,
 
 const BxLayout bx_layout_partitioned = {
 	.id = BX_LAYOUT_PARTITIONED,
+	.build_plan = partitioned_build_plan,
 	.build_begin = partitioned_build_begin,
 	.build_add = partitioned_build_add,
+	.build_unit = partitioned_build_unit,
 	.build_end = partitioned_build_end,
+	.build_publish = partitioned_build_publish,
 	.insert_begin = partitioned_insert_begin,
 	.insert = partitioned_insert,
 	.insert_doubt = partitioned_insert_doubt,

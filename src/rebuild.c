@@ -230,7 +230,7 @@ publish_shadow(Rebuild *rebuild, double keys, BxShadow *shadow)
 	LockPage(index, BX_METAPAGE_BLKNO, ExclusiveLock);
 	bx_meta_read(index, &meta);
 	bx_dir_alloc_slices(index, &meta, rebuild->level, rebuild->node, keys,
-						target_rate(rebuild), &shadow->desc, true);
+						target_rate(rebuild), &shadow->desc);
 	bx_dir_update_top(index, rebuild->partition, rebuild->child, NULL, shadow);
 	UnlockPage(index, BX_METAPAGE_BLKNO, ExclusiveLock);
 }

@@ -385,6 +385,50 @@ test_fill(void)
 	CHECK(bx_filter_fill_rate(0, ROWS, 5) == 0, "no bit is set");
 }
 
+/* Lines that are filled by child and transposed are the slice itself. */
+static void
+test_transposition(int nrows, int nprobes)
+{
+	static char rows[2048 * BX_MASK_BYTES];
+	static char transposed[2048 * BX_MASK_BYTES];
+	static uint64_t lines[BX_MASK_BITS * 3 * 32];
+	size_t		words = BX_LINE_WORDS(nrows);
+	size_t		stride = 3 * words;
+
+	memset(rows, 0, sizeof(rows));
+	memset(transposed, 0x5A, sizeof(transposed));
+	memset(lines, 0, sizeof(lines));
+	for (int c = 0; c < BX_MASK_BITS; c++)
+	{
+		for (int i = 0; i < c % 50; i++)
+		{
+			uint64_t	lh = key_of(c, i);
+
+			bx_filter_add(rows, nrows, nprobes, lh, c);
+			bx_filter_add_to_line(lines + words + c * stride, nrows, nprobes,
+								  lh);
+		}
+	}
+	bx_filter_transpose(lines + words, stride, transposed, nrows);
+	CHECK(memcmp(rows, transposed, (size_t) nrows * BX_MASK_BYTES) == 0,
+		  "%d rows, %d probes", nrows, nprobes);
+	CHECK(transposed[(size_t) nrows * BX_MASK_BYTES] == 0x5A,
+		  "%d rows: written behind the end", nrows);
+}
+
+/* Rows that are known to the compiler are found by shifting. */
+static void
+test_constant_rows(void)
+{
+	for (int i = 0; i < 100000; i++)
+	{
+		uint32_t	x = i < 10 ? (uint32_t) -i : (uint32_t) next_random();
+
+		CHECK(bx_filter_row(x, ROWS) == bx_filter_slot(x, ROWS),
+			  "%u", (unsigned) x);
+	}
+}
+
 int
 main(void)
 {
@@ -395,5 +439,12 @@ main(void)
 	test_rates();
 	test_levels_are_independent();
 	test_fill();
+	test_constant_rows();
+	for (int nprobes = 1; nprobes <= BX_MAX_PROBES; nprobes++)
+	{
+		test_transposition(252, nprobes);
+		test_transposition(ROWS, nprobes);
+		test_transposition(2044, nprobes);
+	}
 	return finish();
 }
