@@ -729,6 +729,7 @@ make_pages(BlockInsert *state, Relation index, Relation heap, ItemPointer tid)
 			put_scratch(index, &state->geometry);
 		put_even_pages(index, &state->geometry, meta.block_pages, wanted,
 					   keys_of_last_page(index, &meta));
+		BX_PAUSE(BX_PAUSE_ALLOCATED);
 		meta.block_pages = wanted;
 		bx_meta_write(index, &meta);
 	}
@@ -1001,10 +1002,13 @@ search_page(BlockSearch *state, uint32 number)
 	BxSearch   *search = state->search;
 	Relation	index = search->index;
 	BlockNumber blkno = block_of_page(number);
-	Buffer		buffer = ReadBuffer(index, blkno);
-	Page		page = BufferGetPage(buffer);
+	Buffer		buffer;
+	Page		page;
 	PGAlignedBlock copy;
 
+	BX_PAUSE(BX_PAUSE_SEARCH_SLICE);
+	buffer = ReadBuffer(index, blkno);
+	page = BufferGetPage(buffer);
 	LockBuffer(buffer, BUFFER_LOCK_SHARE);
 	bx_test_for_old_snapshot(search->snapshot, index, page);
 	check_identity(index, buffer, BX_PAGE_BLOCK, number, &state->geometry);

@@ -14,8 +14,8 @@
 
 #define BX_PAUSE_CLASS		1112034391
 
-#define BX_PAUSE_SEARCH_SLICE	1	/* search: before a slice page is read */
-#define BX_PAUSE_INSERT_KEY		2	/* insert: slice pages are pinned */
+#define BX_PAUSE_SEARCH_SLICE	1	/* search: before filters are read */
+#define BX_PAUSE_INSERT_KEY		2	/* insert: their pages are pinned */
 #define BX_PAUSE_ALLOCATED		3	/* insert: pages allocated, no entry yet */
 #define BX_PAUSE_PUBLISHED		4	/* rebuild: shadow published and empty */
 #define BX_PAUSE_FILLED			5	/* rebuild: shadow filled, not swapped */

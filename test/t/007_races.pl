@@ -81,7 +81,7 @@ sub fresh_table
 	$node->safe_psql(
 		'postgres', qq{
 CREATE TABLE $table (k int, v text) WITH (fillfactor = 50);
-CREATE INDEX ON $table USING bloomidx (k) WITH (pages_per_range = 1);
+CREATE INDEX ON $table @{[ using_index('k', pages_per_range => 1) ]};
 INSERT INTO $table SELECT i, repeat('x', 200) FROM generate_series(1, 300) i;
 @{[ $extra || '' ]}});
 	return $table;
@@ -174,7 +174,7 @@ for my $try (1 .. $tries)
 
 	# --- two inserters that make the same segment
 	$table = 'race' . ++$serial;
-	$node->safe_psql('postgres', "CREATE TABLE $table (k int, v text); CREATE INDEX ON $table USING bloomidx (k)");
+	$node->safe_psql('postgres', "CREATE TABLE $table (k int, v text); CREATE INDEX ON $table " . using_index('k'));
 	close_gate('allocated');
 	my @inserts = map { start("INSERT INTO $table VALUES ($_, 'racing')") } 1 .. 3;
 	wait_at('allocated');
@@ -197,7 +197,7 @@ for my $try (1 .. $tries)
 CREATE TABLE $table (k int, v text) WITH (fillfactor = 50);
 INSERT INTO $table SELECT i, repeat('x', 100) FROM generate_series(1, 500) i});
 	close_gate('build_page');
-	my $build = start("CREATE INDEX CONCURRENTLY ON $table USING bloomidx (k) WITH (pages_per_range = 1)");
+	my $build = start("CREATE INDEX CONCURRENTLY ON $table " . using_index('k', pages_per_range => 1));
 	wait_at('build_page');
 	$node->safe_psql('postgres', "UPDATE $table SET v = 'hot' WHERE k <= 20; UPDATE $table SET k = k + 100000 WHERE k <= 10");
 	open_gate('build_page');
@@ -256,9 +256,9 @@ INSERT INTO $table SELECT i, repeat('x', 100) FROM generate_series(1, 500) i});
 
 # --- a row whose own insert fails in the index's expression does not stop a rebuild, and is not kept
 $node->safe_psql(
-	'postgres', q{
+	'postgres', qq{
 CREATE TABLE failing (k int, v text) WITH (fillfactor = 50);
-CREATE INDEX failing_idx ON failing USING bloomidx ((100 / k)) WITH (pages_per_range = 1);
+CREATE INDEX failing_idx ON failing @{[ using_index('(100 / k)', pages_per_range => 1) ]};
 INSERT INTO failing SELECT i, repeat('x', 200) FROM generate_series(1, 300) i;});
 my ($ret, $out, $err) = $node->psql('postgres', "INSERT INTO failing VALUES (0, 'fails')");
 like($err, qr/division by zero/, 'the insert fails in the expression');
@@ -278,9 +278,9 @@ $holder->query_safe('BEGIN ISOLATION LEVEL REPEATABLE READ');
 $holder->query_safe('SELECT count(*) FROM pg_class');
 $node->safe_psql('postgres', 'DELETE FROM toasted WHERE ctid > \'(0,10)\'');
 $holder->query_safe('COMMIT');
-$node->safe_psql('postgres', q{
-SELECT format('VACUUM %s', reltoastrelid::regclass) FROM pg_class WHERE relname = 'toasted' \gexec
-CREATE INDEX toasted_idx ON toasted USING bloomidx (k);
+$node->safe_psql('postgres', qq{
+SELECT format('VACUUM %s', reltoastrelid::regclass) FROM pg_class WHERE relname = 'toasted' \\gexec
+CREATE INDEX toasted_idx ON toasted @{[ using_index('k') ]};
 });
 is(lost_rows($node, 'toasted', 'k', 'toasted_idx'), '0', 'index made over dead rows whose TOAST is gone');
 $node->safe_psql('postgres', 'VACUUM toasted');
@@ -305,7 +305,7 @@ for my $try (1 .. $tries)
 	$old->query_safe('BEGIN ISOLATION LEVEL REPEATABLE READ');
 	$old->query_safe('SELECT count(*) FROM pg_class');
 	$node->safe_psql('postgres', "UPDATE $table SET k = k + 100000 WHERE k <= 300; DELETE FROM $table WHERE k BETWEEN 301 AND 400");
-	$node->safe_psql('postgres', "CREATE INDEX ON $table USING bloomidx (k) WITH (pages_per_range = 1)");
+	$node->safe_psql('postgres', "CREATE INDEX ON $table " . using_index('k', pages_per_range => 1));
 	$node->wait_for_catchup($standby, 'replay', $node->lsn('insert'));
 	like($old->query_safe("EXPLAIN SELECT * FROM $table WHERE k = 5"), qr/Bitmap Index Scan/, "try $try: the old snapshot uses the new index");
 	is($old->query_safe("SELECT count(*) FROM $table WHERE k IN (5, 299, 350, 900)"), 4,
@@ -331,7 +331,7 @@ for my $try (1 .. $tries)
 		$node->safe_psql('postgres',
 			"CREATE TABLE $table (k int, v text); ALTER TABLE $table ALTER v SET STORAGE PLAIN; INSERT INTO $table SELECT generate_series(1, 100)");
 		close_gate('build_page');
-		my $build = start("CREATE INDEX CONCURRENTLY ${table}_i ON $table USING bloomidx ($key) WITH (pages_per_range = 1)");
+		my $build = start("CREATE INDEX CONCURRENTLY ${table}_i ON $table " . using_index($key, pages_per_range => 1));
 		wait_at('build_page');
 		$node->safe_psql('postgres', "INSERT INTO $table SELECT -1; INSERT INTO $table SELECT -i, repeat('x', 7000) FROM generate_series(2, 150) i");
 		$node->wait_for_catchup($standby, 'replay', $node->lsn('insert'));
@@ -353,9 +353,9 @@ for my $try (1 .. $tries)
 
 # --- pages that were added to the file and never written, which are not in WAL, found by VACUUM and used after failover
 $node->safe_psql(
-	'postgres', q{
+	'postgres', qq{
 CREATE TABLE torn (k int, v text);
-CREATE INDEX torn_k_idx ON torn USING bloomidx (k) WITH (pages_per_range = 1);
+CREATE INDEX torn_k_idx ON torn @{[ using_index('k', pages_per_range => 1) ]};
 INSERT INTO torn SELECT i, repeat('x', 1000) FROM generate_series(1, 500) i});
 my $torn = $node->data_dir . '/' . $node->safe_psql('postgres', "SELECT pg_relation_filepath('torn_k_idx')");
 $node->stop;

@@ -103,13 +103,14 @@ CREATE TABLE repeated (id int, pad text);
 CREATE INDEX repeated_id ON repeated @{[ using_index('id', pages_per_range => 16) ]};
 INSERT INTO repeated SELECT i / 10000, '' FROM generate_series(1, 600000) i;
 });
-cmp_ok(query("SELECT bloomidx_summarize('repeated_id')"), '>', 0, 'filters that are far too large are rebuilt');
+cmp_ok(query("SELECT bloomidx_summarize('repeated_id')"), '>', 0, 'filters that are far too large are rebuilt')
+  if layout() eq 'partitioned';
 is(query("SELECT bloomidx_summarize('repeated_id')"), 0, 'and then have the right size');
 is(query("SELECT oracle_force(true); SELECT count(*) FROM repeated WHERE id IN (7, 59)") =~ s/^\n//r, 20000,
 	'rows are found after shrinking');
 my $shrunk = pages('repeated_id');
 query("INSERT INTO repeated SELECT i / 10000, '' FROM generate_series(600001, 900000) i; VACUUM repeated");
-is(pages('repeated_id'), $shrunk, 'pages that became free are used again');
+is(pages('repeated_id'), $shrunk, 'pages that became free are used again') if layout() eq 'partitioned';
 
 # --- Ranges in doubt, because of dead rows under an expression, are resolved once the rows are gone.
 query(q{
@@ -149,12 +150,12 @@ CREATE OR REPLACE FUNCTION picky(n int) RETURNS int LANGUAGE plpgsql IMMUTABLE A
 my ($status, $out, $err) = $node->psql('postgres', 'VACUUM failing');
 is($status, 0, 'VACUUM goes on');
 like($err, qr/WARNING:  could not rebuild filters of index "failing_idx": I do not like 1077/, 'and warns');
+query('CREATE OR REPLACE FUNCTION picky(n int) RETURNS int LANGUAGE plpgsql IMMUTABLE AS $$ BEGIN RETURN n; END $$');
 is(query("SELECT oracle_force(true); SELECT count(*) FROM failing WHERE picky(n) = 20000") =~ s/^\n//r, 1,
 	'the old filters are still in use');
 
 # --- The same with several filters to rebuild, of which the first one fails.
 query(q{
-CREATE OR REPLACE FUNCTION picky(n int) RETURNS int LANGUAGE plpgsql IMMUTABLE AS $$ BEGIN RETURN n; END $$;
 INSERT INTO failing SELECT 1, repeat('x', 300) FROM generate_series(1, 6000);
 VACUUM failing;
 DELETE FROM failing WHERE n > 1 AND n <> 1077;
