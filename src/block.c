@@ -53,16 +53,10 @@
 /* Elements from which on a page is copied rather than kept locked. */
 #define MANY_ELEMENTS		8
 
-/* What does not change while an index lives, once there is a page. */
-typedef struct Geometry
-{
-	uint8		lg_base;
-	int			nranges;		/* of a page */
-	double		target;
-} Geometry;
+typedef BxBlockGeometry Geometry;
 
-static Geometry
-get_geometry(const BxMetaPageData *meta)
+Geometry
+bx_block_geometry(const BxMetaPageData *meta)
 {
 	Geometry	geometry;
 
@@ -129,8 +123,8 @@ check_identity(Relation index, Buffer buffer, uint8 kind, uint32 number,
 }
 
 /* Refuses a page whose filters are not one behind the other. */
-static void
-check_offsets(Relation index, BlockNumber blkno, Page page,
+void
+bx_block_check_offsets(Relation index, BlockNumber blkno, Page page,
 			  const Geometry *geometry)
 {
 	int			n = geometry->nranges;
@@ -159,8 +153,8 @@ get_filter(Relation index, Buffer buffer, const Geometry *geometry, int i,
 	return BxPageGetContent(page) + offsets[i];
 }
 
-static BlockNumber
-block_of_page(uint32 number)
+BlockNumber
+bx_block_of_page(uint32 number)
 {
 	uint64		blkno = (uint64) BX_FIRST_BLOCK_BLKNO + number;
 
@@ -172,11 +166,11 @@ block_of_page(uint32 number)
 }
 
 /* Copies a page of filters, checked. */
-static void
-read_page(Relation index, uint32 number, const Geometry *geometry,
+void
+bx_block_read_page(Relation index, uint32 number, const Geometry *geometry,
 		  BufferAccessStrategy strategy, char *copy)
 {
-	BlockNumber blkno = block_of_page(number);
+	BlockNumber blkno = bx_block_of_page(number);
 	Buffer		buffer = ReadBufferExtended(index, MAIN_FORKNUM, blkno,
 											RBM_NORMAL, strategy);
 
@@ -184,7 +178,7 @@ read_page(Relation index, uint32 number, const Geometry *geometry,
 	check_identity(index, buffer, BX_PAGE_BLOCK, number, geometry);
 	memcpy(copy, BufferGetPage(buffer), BLCKSZ);
 	UnlockReleaseBuffer(buffer);
-	check_offsets(index, blkno, copy, geometry);
+	bx_block_check_offsets(index, blkno, copy, geometry);
 }
 
 /* What the fill of a page's filters tells. */
@@ -261,8 +255,8 @@ mean_rate(const double *keys, int n, Size size, double target)
  * so many keys: the most with which the mean rate meets the target.  One page
  * is the most that a filter can have.
  */
-static int
-choose_ranges(const double *keys, int n, double target)
+int
+bx_block_choose_ranges(const double *keys, int n, double target)
 {
 	int			low = 0;
 	int			high = 0;
@@ -367,12 +361,12 @@ block_build_begin(BxBuild *build)
 	double		keys[SAMPLE_WINDOWS];
 	int			n = sample_keys(build, keys);
 
-	bb->geometry = get_geometry(build->meta);
+	bb->geometry = bx_block_geometry(build->meta);
 	if (n == 0)
 		keys[n++] = 1;			/* as long as no key comes, it does not matter */
 	for (int i = 0; i < n; i++)
 		bb->typical_keys += keys[i] / n;
-	bb->geometry.nranges = choose_ranges(keys, n, bb->geometry.target);
+	bb->geometry.nranges = bx_block_choose_ranges(keys, n, bb->geometry.target);
 	bb->limit = Max(build->memory / 2 / sizeof(uint64), 8192);
 	bb->allocated = 8192;
 	bb->keys = palloc(sizeof(uint64) * bb->allocated);
@@ -470,7 +464,7 @@ finish_page(BxBuild *build)
 	bb->rates += fill.rates;
 	if (bb->npages == 0)
 		append_scratch(build->index, &bb->geometry, false);
-	append_page(build->index, block_of_page(bb->npages), bb->image.data, false);
+	append_page(build->index, bx_block_of_page(bb->npages), bb->image.data, false);
 	bb->npages++;
 	bb->started = false;
 }
@@ -593,7 +587,7 @@ choose_geometry(BxMetaPageData *meta, Relation index, Relation heap,
 	if (meta->lg_base == BX_LG_BASE_UNSET)
 		meta->lg_base = bx_dir_auto_lg_base(keys);
 	keys = keys * (1 << meta->lg_base) + natts;
-	meta->block_ranges = choose_ranges(&keys, 1, meta->false_positive_rate);
+	meta->block_ranges = bx_block_choose_ranges(&keys, 1, meta->false_positive_rate);
 	meta->stats.range_keys = keys;
 	meta->stats.ranges_per_page = meta->block_ranges;
 }
@@ -602,13 +596,13 @@ choose_geometry(BxMetaPageData *meta, Relation index, Relation heap,
 static double
 keys_of_last_page(Relation index, const BxMetaPageData *meta)
 {
-	Geometry	geometry = get_geometry(meta);
+	Geometry	geometry = bx_block_geometry(meta);
 	PGAlignedBlock page;
 	PageFill	fill;
 
 	if (meta->block_pages == 0)
 		return meta->stats.range_keys;
-	read_page(index, meta->block_pages - 1, &geometry, NULL, page.data);
+	bx_block_read_page(index, meta->block_pages - 1, &geometry, NULL, page.data);
 	measure_page(page.data, geometry.nranges, &fill);
 	return fill.filters >= BX_FEW_CHILDREN ? fill.keys / fill.filters :
 		meta->stats.range_keys;
@@ -629,7 +623,7 @@ make_pages(BlockInsert *state, Relation index, Relation heap, ItemPointer tid)
 	bx_meta_read(index, &meta);
 	if (meta.block_ranges == 0)
 		choose_geometry(&meta, index, heap, tid);
-	state->geometry = get_geometry(&meta);
+	state->geometry = bx_block_geometry(&meta);
 	wanted = (ItemPointerGetBlockNumber(tid) >> meta.lg_base) /
 		meta.block_ranges + 1;
 	if (meta.block_pages < wanted)
@@ -643,7 +637,7 @@ make_pages(BlockInsert *state, Relation index, Relation heap, ItemPointer tid)
 			CHECK_FOR_INTERRUPTS();
 			make_even_page(image.data, BX_PAGE_BLOCK, i, &state->geometry,
 						   keys);
-			append_page(index, block_of_page(i), image.data, true);
+			append_page(index, bx_block_of_page(i), image.data, true);
 		}
 		meta.block_pages = wanted;
 		bx_meta_write(index, &meta);
@@ -798,7 +792,7 @@ block_insert(BxInsert *insert, Relation heap, ItemPointer tid,
 	pages.geometry = &state->geometry;
 	pages.number = range / state->geometry.nranges;
 	pages.child = range % state->geometry.nranges;
-	pages.buffer = ReadBuffer(insert->index, block_of_page(pages.number));
+	pages.buffer = ReadBuffer(insert->index, bx_block_of_page(pages.number));
 	pages.scratch = InvalidBuffer;
 	BX_PAUSE(BX_PAUSE_INSERT_KEY);
 	if (!find_row(&pages, row))
@@ -880,7 +874,7 @@ search_page(BlockSearch *state, uint32 number)
 {
 	BxSearch   *search = state->search;
 	Relation	index = search->index;
-	BlockNumber blkno = block_of_page(number);
+	BlockNumber blkno = bx_block_of_page(number);
 	Buffer		buffer = ReadBuffer(index, blkno);
 	Page		page = BufferGetPage(buffer);
 	PGAlignedBlock copy;
@@ -888,7 +882,7 @@ search_page(BlockSearch *state, uint32 number)
 	LockBuffer(buffer, BUFFER_LOCK_SHARE);
 	bx_test_for_old_snapshot(search->snapshot, index, page);
 	check_identity(index, buffer, BX_PAGE_BLOCK, number, &state->geometry);
-	check_offsets(index, blkno, page, &state->geometry);
+	bx_block_check_offsets(index, blkno, page, &state->geometry);
 	if (search->query->nelements < MANY_ELEMENTS)
 	{
 		test_page(state, page, false);
@@ -913,7 +907,7 @@ prefetch_pages(Relation index, uint32 number, uint32 end, int distance,
 	uint32		to = Min((uint64) number + 1 + distance, end);
 
 	for (*asked = Max(*asked, number + 1); *asked < to; (*asked)++)
-		PrefetchBuffer(index, MAIN_FORKNUM, block_of_page(*asked));
+		PrefetchBuffer(index, MAIN_FORKNUM, bx_block_of_page(*asked));
 }
 
 /* Reports the ranges of a page that match; most do not. */
@@ -946,11 +940,11 @@ block_search(BxSearch *search)
 	bx_meta_read(index, &meta);
 	if (meta.block_pages == 0)
 		return;
-	if (RelationGetNumberOfBlocks(index) <= block_of_page(meta.block_pages - 1))
+	if (RelationGetNumberOfBlocks(index) <= bx_block_of_page(meta.block_pages - 1))
 		bx_page_corrupted(index, BX_METAPAGE_BLKNO,
 						  "there are fewer pages than counted");
 	state->search = search;
-	state->geometry = get_geometry(&meta);
+	state->geometry = bx_block_geometry(&meta);
 	state->probe = bx_packed_choose_probe();
 	npages = Min((ranges + meta.block_ranges - 1) / meta.block_ranges,
 				 meta.block_pages);
@@ -984,7 +978,7 @@ static void
 set_flags(Relation index, uint32 number, const Geometry *geometry, uint16 set,
 		  uint16 clear)
 {
-	Buffer		buffer = ReadBuffer(index, block_of_page(number));
+	Buffer		buffer = ReadBuffer(index, bx_block_of_page(number));
 	GenericXLogState *state;
 	BxPageOpaqueData *opaque;
 
@@ -1078,7 +1072,7 @@ static void
 swap_page(PageRebuild *rebuild)
 {
 	Relation	index = rebuild->vacuum->index;
-	Buffer		buffer = ReadBuffer(index, block_of_page(rebuild->number));
+	Buffer		buffer = ReadBuffer(index, bx_block_of_page(rebuild->number));
 	Buffer		scratch = ReadBuffer(index, BX_SCRATCH_BLKNO);
 	GenericXLogState *state;
 	char	   *page;
@@ -1090,7 +1084,7 @@ swap_page(PageRebuild *rebuild)
 				   &rebuild->geometry);
 	check_identity(index, scratch, BX_PAGE_SCRATCH, rebuild->number,
 				   &rebuild->geometry);
-	check_offsets(index, BX_SCRATCH_BLKNO, BufferGetPage(scratch),
+	bx_block_check_offsets(index, BX_SCRATCH_BLKNO, BufferGetPage(scratch),
 				  &rebuild->geometry);
 	state = GenericXLogStart(index);
 	page = GenericXLogRegisterBuffer(state, buffer, GENERIC_XLOG_FULL_IMAGE);
@@ -1151,7 +1145,7 @@ repair_page(PageRebuild *rebuild)
 	PGAlignedBlock page;
 
 	bx_vacuum_delay_point();
-	read_page(index, rebuild->number, &rebuild->geometry,
+	bx_block_read_page(index, rebuild->number, &rebuild->geometry,
 			  rebuild->vacuum->strategy, page.data);
 	if (BxPageGetOpaque(page.data)->flags & BX_BLOCK_SHADOWED)
 		set_flags(index, rebuild->number, &rebuild->geometry, 0,
@@ -1174,7 +1168,7 @@ block_repair(BxVacuum *vacuum)
 	if (meta.block_pages == 0)
 		return;
 	rebuild->vacuum = vacuum;
-	rebuild->geometry = get_geometry(&meta);
+	rebuild->geometry = bx_block_geometry(&meta);
 	ranges = bx_dir_ranges(RelationGetNumberOfBlocks(vacuum->heap),
 						   meta.lg_base);
 	for (uint32 i = 0; i < meta.block_pages &&
@@ -1202,7 +1196,7 @@ block_collect_stats(Relation index, BxStats *stats,
 
 	memset(stats, 0, sizeof(*stats));
 	bx_meta_read(index, &meta);
-	geometry = get_geometry(&meta);
+	geometry = bx_block_geometry(&meta);
 	stats->segments = meta.block_pages;
 	stats->ranges_per_page = meta.block_ranges;
 	for (uint32 i = 0; i < meta.block_pages; i++)
@@ -1211,7 +1205,7 @@ block_collect_stats(Relation index, BxStats *stats,
 		PageFill	fill;
 
 		bx_vacuum_delay_point();
-		read_page(index, i, &geometry, strategy, page.data);
+		bx_block_read_page(index, i, &geometry, strategy, page.data);
 		measure_page(page.data, geometry.nranges, &fill);
 		filters += fill.filters + fill.doubtful;
 		keys += fill.keys;
@@ -1237,6 +1231,7 @@ block_search_pages(const BxStats *stats, double ranges, double elements,
 
 const BxLayout bx_layout_block = {
 	.id = BX_LAYOUT_BLOCK,
+	.name = "block",
 	.sequential = true,
 	.build_begin = block_build_begin,
 	.build_add = block_build_add,
@@ -1247,4 +1242,10 @@ const BxLayout bx_layout_block = {
 	.repair = block_repair,
 	.collect_stats = block_collect_stats,
 	.search_pages = block_search_pages,
+	.shown_by = "bloomidx_blocks",
+	.walk = bx_block_walk,
+	.check_claims = bx_block_check_claims,
+	.check_pages = bx_block_check_pages,
+	.check_keys = bx_block_check_keys,
+	.estimate = bx_block_estimate,
 };

@@ -54,6 +54,7 @@ struct BxHeapScan
 	int			natts;
 	bool		computed;		/* has an expression or a predicate */
 	BufferAccessStrategy strategy;
+	Snapshot	snapshot;		/* only what it sees; NULL: all versions */
 	EState	   *estate;
 	ExprContext *econtext;
 	TupleTableSlot *slot;
@@ -113,6 +114,13 @@ bx_heapscan_begin(Relation heap, Relation index, IndexInfo *indexInfo,
 	return scan;
 }
 
+/* Has the scan collect only the rows that a snapshot sees. */
+void
+bx_heapscan_set_snapshot(BxHeapScan *scan, Snapshot snapshot)
+{
+	scan->snapshot = snapshot;
+}
+
 void
 bx_heapscan_end(BxHeapScan *scan)
 {
@@ -135,6 +143,13 @@ classify(BxHeapScan *scan, HeapTuple tuple, Buffer buffer, bool *live)
 	TransactionId dead_after;
 
 	*live = true;
+	if (scan->snapshot)
+	{
+		if (!HeapTupleSatisfiesVisibility(tuple, scan->snapshot, buffer))
+			return false;
+		scan->heap_tuples++;
+		return true;
+	}
 	if ((infomask & HEAP_XMIN_INVALID) == 0 &&
 		(infomask & HEAP_XMIN_COMMITTED) != 0 &&
 		(infomask & HEAP_XMAX_INVALID) != 0)
