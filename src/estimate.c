@@ -48,8 +48,11 @@ PG_FUNCTION_INFO_V1(bloomidx_estimate);
 /* A value that is in more than this part of the pages is no use. */
 #define MAX_USEFUL_SHARE	0.2
 
-/* A column so close to the table's order is one for BRIN. */
+/* A column so close to the table's order is one for BRIN, ... */
 #define BRIN_CORRELATION	0.99
+
+/* ... if that saves anything. */
+#define BRIN_MIN_PAGES		32
 
 /* What is known of a column. */
 typedef struct BxColumnModel
@@ -432,7 +435,10 @@ choose_lg_base(const BxTableModel *model, int pages_per_range)
 	return bx_dir_choose_lg_base(keys);
 }
 
-/* The layout that reads the fewest pages, if its size does not rule it out. */
+/*
+ * The layout with the best balance: the least product of its size and of the
+ * pages that a lookup reads.
+ */
 static void
 choose_layout(const BxTableModel *model, uint8 lg_base, double rate,
 			  Expectation *best)
@@ -477,7 +483,7 @@ make_advice(const BxTableModel *model, const Expectation *expected,
 	if (btree >= 0 && btree < 2 * size)
 		return psprintf("a B-tree is the better choice: it needs %s, because it stores each of few distinct values once, and bloomidx needs %s",
 						format_bytes(btree), format_bytes(size));
-	if (correlation > BRIN_CORRELATION)
+	if (correlation > BRIN_CORRELATION && expected->pages > BRIN_MIN_PAGES)
 		return psprintf("consider BRIN with minmax operator class: the table is sorted by the column, so that it would do with much less than %s",
 						format_bytes(size));
 	if (btree < 0)

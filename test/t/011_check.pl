@@ -30,7 +30,7 @@ my %in_descriptor = (start => 0, nslices => 4, generation => 8, keys => 12, npro
 my $descriptor_size = 20;
 my $shadow = $content + $descriptor_size;
 my $first_child = $shadow + $descriptor_size + 4;
-my %in_meta = (lg_base => 11, next_generation => 52, nfree => 56, free => 60, map => 572);
+my %in_meta = (lg_base => 11, block_ranges => 12, block_pages => 56, next_generation => 60, nfree => 64, free => 68, map => 580);
 my $tops_of_region = $content + $descriptor_size + $descriptor_size + 4;
 
 sub get { my ($file, $block, $offset, $format, $length) = @_; return unpack $format, substr($$file, $block * $page_size + $offset, $length); }
@@ -220,6 +220,57 @@ my %seen = (
 	page_of_another_kind => sub { put($_[0], (segment_pages($_[0]))[0], $special + $in_special{kind}, chr(2)) },
 	file_cut_off => sub { substr(${ $_[0] }, -$page_size) = '' });
 
+#
+# Layout block: the scratch page is block 1, and filters follow.  Rows are in the first few pages, and in the last.
+#
+
+sub ranges_of_page { return get($_[0], 0, $content + $in_meta{block_ranges}, 'v', 2); }
+sub offset_of_filter { my ($file, $block, $i) = @_; return $special - 2 * (ranges_of_page($file) + 1 - $i); }
+sub filter_at { my ($file, $block, $i) = @_; return $content + get($file, $block, offset_of_filter($file, $block, $i), 'v', 2); }
+
+my %block_unseen = (
+	block_bit_cleared => sub { clear_bit($_[0], 3) },
+	block_filter_cleared => sub {
+		my $at = filter_at($_[0], 2, 3);
+		put($_[0], 2, $at, "\0" x (filter_at($_[0], 2, 4) - $at - 5));
+	},
+	block_filter_shifted => sub {
+		my $at = filter_at($_[0], 2, 3);
+		put($_[0], 2, $at, substr(page($_[0], 2), $at + 1, 64) . "\0");
+	},
+	block_half_page_written => sub { put($_[0], 2, $page_size / 2, "\0" x 1024) },
+	block_more_probes => sub {
+		my ($file) = @_;
+		my $probes = filter_at($file, 2, 4) - 3;
+		put($file, 2, $probes, chr(get($file, 2, $probes, 'C', 1) + 4));
+	},
+	block_page_of_yesterday => sub { put_back(@_[ 0, 1 ], 2 .. 5) },
+	block_last_page_of_yesterday => sub { put_back(@_[ 0, 1 ], reverse blocks($_[0], 5)) },
+	block_page_of_another_index => sub { put($_[0], 3, 0, page($_[2], 3)) },
+	block_index_of_yesterday => sub { ${ $_[0] } = ${ $_[1] } },
+	block_filters_of_scratch => sub { put($_[0], 2, $content, substr(page($_[0], 1), $content, $special - $content)) },
+	block_one_page_less => sub { put32($_[0], 0, $content + $in_meta{block_pages}, get32($_[0], 0, $content + $in_meta{block_pages}) - 1) });
+my %block_seen = (
+	block_pages_swapped => sub { swap_pages($_[0], 2, 3) },
+	block_page_for_scratch => sub { swap_pages($_[0], 1, 2) },
+	block_page_lost => sub { put($_[0], 2, 0, "\0" x $page_size) },
+	block_last_page_lost => sub { my ($last) = reverse blocks($_[0], 5); put($_[0], $last, 0, "\0" x $page_size) },
+	block_scratch_lost => sub { put($_[0], 1, 0, "\0" x $page_size) },
+	block_offsets_exchanged => sub {
+		my $at = offset_of_filter($_[0], 2, 3);
+		my ($a, $b) = unpack 'vv', substr(page($_[0], 2), $at, 4);
+		put($_[0], 2, $at, pack('vv', $b, $a));
+	},
+	block_offset_too_large => sub { put($_[0], 2, offset_of_filter($_[0], 2, ranges_of_page($_[0])), pack('v', $page_size)) },
+	block_ranges_plus_one => sub { put($_[0], 0, $content + $in_meta{block_ranges}, pack('v', ranges_of_page($_[0]) + 1)) },
+	block_pages_per_range_doubled => sub { put($_[0], 0, $content + $in_meta{lg_base}, chr(1)) },
+	block_page_number_off_by_one => sub { put32($_[0], 4, $special + $in_special{node}, 3) },
+	block_one_page_more => sub { put32($_[0], 0, $content + $in_meta{block_pages}, get32($_[0], 0, $content + $in_meta{block_pages}) + 1) },
+	block_unknown_filter => sub { my $at = filter_at($_[0], 2, 4) - 5; put($_[0], 2, $at, chr(0)) },
+	block_file_cut_off => sub { substr(${ $_[0] }, -$page_size) = '' });
+
+%unseen = (%unseen, %block_unseen);
+%seen = (%seen, %block_seen);
 my %damages = (%unseen, %seen);
 
 #
@@ -228,23 +279,24 @@ my %damages = (%unseen, %seen);
 
 my $node = new_node('check', conf => "shared_buffers = 128MB\n", no_checksums => 1);
 my @cases = sort keys %damages;
+my @tables = ('good', 'other', 'block_good', 'block_other', @cases);
 my $rows = 15000;
 
 sub query_paths
 {
 	my ($suffix) = @_;
 	return map { split /\|/ } split /\n/,
-	  $node->safe_psql('postgres', join '', map { "SELECT '$_', pg_relation_filepath('$_$suffix');" } 'good', 'other', @cases);
+	  $node->safe_psql('postgres', join '', map { "SELECT '$_', pg_relation_filepath('$_$suffix');" } @tables);
 }
 
 # The tables are extended with empty pages, so that they need not be large to have a summary.
 $node->safe_psql(
 	'postgres', join '',
 	map {
-		my $salt = $_ eq 'other' ? "'o' || " : '';
+		my $salt = /other$/ ? "'o' || " : '';
 		"CREATE TABLE $_ (id int, k uuid, pad text) WITH (fillfactor = 60);"
 		  . "INSERT INTO $_ SELECT i, md5($salt i::text)::uuid, repeat('x', 60) FROM generate_series(1, $rows) i;"
-	} 'good', 'other', @cases);
+	} @tables);
 my %heap_file = query_paths('');
 $node->stop;
 foreach my $file (values %heap_file)
@@ -253,7 +305,8 @@ foreach my $file (values %heap_file)
 }
 $node->start;
 $node->safe_psql('postgres',
-	join '', map { "CREATE INDEX ${_}_ix ON $_ " . using_index('k', pages_per_range => 1, false_positive_rate => 0.00001) . ';' } 'good', 'other', @cases);
+	join '', map { "CREATE INDEX ${_}_ix ON $_ "
+		  . using_index('k', pages_per_range => 1, false_positive_rate => 0.00001, layout => /^block_/ ? 'block' : 'partitioned') . ';' } @tables);
 my %index_file = query_paths('_ix');
 $node->stop;
 my %yesterday = map { $_ => slurp_file($node->data_dir . "/$index_file{$_}") } keys %index_file;
@@ -262,7 +315,7 @@ $node->start;
 # Some rows get another key on the same page; others come to the end of the table, where there was no segment.
 $node->safe_psql('postgres', join '', map {
 	"UPDATE $_ SET k = md5('new' || id)::uuid WHERE id % 40 = 0;"
-	  . "INSERT INTO $_ SELECT i, md5(i::text)::uuid FROM generate_series(100001, 100200) i;" } 'good', 'other', @cases);
+	  . "INSERT INTO $_ SELECT i, md5(i::text)::uuid FROM generate_series(100001, 100200) i;" } @tables);
 is($node->safe_psql('postgres', "SELECT summarized_partitions, segments >= 2 FROM bloomidx_info('good_ix')"),
 	'1|t', 'there is a summary, and segments');
 indexes_are_good($node, 'before the damage');
@@ -274,7 +327,7 @@ foreach my $case (@cases)
 	my $file = slurp_file($path);
 	my $whole = $file;
 
-	$damages{$case}->(\$file, \$yesterday{$case}, \$yesterday{other});
+	$damages{$case}->(\$file, \$yesterday{$case}, \$yesterday{ $case =~ /^block_/ ? 'block_other' : 'other' });
 	die "$case: nothing is damaged" if $file eq $whole;
 	open my $fh, '>', $path or die "could not open $path: $!";
 	binmode $fh;
@@ -287,42 +340,47 @@ $node->start;
 # What bloomidx_check() says
 #
 
-sub check
-{
-	my ($case, $heapallindexed) = @_;
-	my ($stdout, $stderr);
+# Each in a subtransaction: what it says, or how many rows it has verified.
+$node->safe_psql(
+	'postgres', q{
+CREATE FUNCTION try(statement text) RETURNS text LANGUAGE plpgsql SET client_min_messages = warning AS $$
+DECLARE
+	result text;
+BEGIN
+	EXECUTE statement INTO result;
+	RETURN result;
+EXCEPTION WHEN OTHERS THEN
+	RETURN SQLSTATE || ': ' || SQLERRM;
+END $$});
 
-	$node->psql('postgres', "\\set VERBOSITY verbose\nSELECT bloomidx_check('${case}_ix', $heapallindexed)",
-		stdout => \$stdout, stderr => \$stderr);
-	my ($error) = $stderr =~ /ERROR:  (.*)/;
-	return defined $error ? $error : "verified $stdout";
+sub try_all
+{
+	my ($statement, @names) = @_;
+	return map { split /\|/, $_, 2 } split /\n/,
+	  $node->safe_psql('postgres', join '', map { "SELECT '$_', try(format('$statement', '$_'));" } @names);
 }
 
 my $damage = qr/^XX002: index "\w+_ix" is damaged at block \d+: |^XX001: could not read block/;
 note scalar(@cases) . ' kinds of damage';
-foreach my $case (sort keys %unseen)
-{
-	my $result = check($case, 'true');
-	like($result, $damage, "$case: $result");
-}
+my %all = try_all(q{SELECT bloomidx_check(''%1$s_ix'')}, 'good', 'block_good', @cases);
+my %structure = try_all(q{SELECT bloomidx_check(''%1$s_ix'', false)}, 'good', 'block_good', @cases);
+like($all{$_}, $damage, "$_: $all{$_}") foreach sort keys %unseen;
 foreach my $case (sort keys %seen)
 {
-	my $result = check($case, 'false');
-	like($result, $damage, "$case: $result");
-	like(check($case, 'true'), $damage, "$case: found as well with the rows");
+	like($structure{$case}, $damage, "$case: $structure{$case}");
+	like($all{$case}, $damage, "$case: found as well with the rows");
 }
-is(check('good', 'true'), 'verified ' . ($rows + 200), 'an index without damage is good');
+foreach my $good ('good', 'block_good')
+{
+	is($all{$good}, $rows + 200, "an index without damage is good: $good");
+	is($structure{$good}, 0, "and its structure is: $good");
+}
 
 # How much of this loses rows at once, without an error?
-my $losing = 0;
-foreach my $case (@cases)
-{
-	my ($stdout, $stderr);
-	$node->psql('postgres', "SELECT oracle_lost_rows('$case', 'k', '${case}_ix')", stdout => \$stdout, stderr => \$stderr);
-	$losing++ if $stdout =~ /^[1-9]/;
-}
-note "$losing of the kinds lose rows without an error of the query";
-cmp_ok($losing, '>=', 10, 'the damage is real');
+my %lost = try_all(q{SELECT oracle_lost_rows(''%1$s'', ''k'', ''%1$s_ix'')}, @cases);
+my @losing = grep { $lost{$_} =~ /^[1-9]\d*$/ } @cases;
+note scalar(@losing) . ' of the kinds lose rows without an error of the query';
+cmp_ok(scalar @losing, '>=', 20, 'the damage is real');
 
 $node->safe_psql('postgres', join '', map { "REINDEX INDEX ${_}_ix;\n" } @cases);
 
@@ -372,6 +430,7 @@ $primary->safe_psql(
 	'postgres', q{
 CREATE TABLE logged AS SELECT i AS id FROM generate_series(1, 10000) i;
 CREATE INDEX logged_i ON logged USING bloomidx (id);
+CREATE INDEX logged_b ON logged USING bloomidx (id) WITH (layout = block);
 CREATE INDEX logged_x ON logged USING bloomidx ((id + 1)) WHERE id > 5000;
 CREATE UNLOGGED TABLE unlogged AS SELECT i AS id FROM generate_series(1, 10000) i;
 CREATE INDEX unlogged_i ON unlogged USING bloomidx (id);
@@ -382,8 +441,8 @@ $standby->init_from_backup($primary, 'b', has_streaming => 1);
 $standby->start;
 $primary->safe_psql('postgres', 'INSERT INTO logged SELECT i FROM generate_series(10001, 12000) i');
 $primary->wait_for_catchup($standby);
-is( $standby->safe_psql('postgres', "SELECT bloomidx_check('logged_i'), bloomidx_check('logged_x'), bloomidx_check('logged_i', false)"),
-	'12000|7000|0', 'bloomidx_check on a standby');
+is( $standby->safe_psql('postgres', "SELECT bloomidx_check('logged_i'), bloomidx_check('logged_x'), bloomidx_check('logged_i', false), bloomidx_check('logged_b')"),
+	'12000|7000|0|12000', 'bloomidx_check on a standby');
 is($standby->safe_psql('postgres', "SELECT layout, segments FROM bloomidx_info('logged_i')"), 'partitioned|1', 'and bloomidx_info');
 is($standby->safe_psql('postgres', "SELECT count(*) FROM bloomidx_probe('logged_i', 11000)"), '1', 'and bloomidx_probe');
 is($standby->safe_psql('postgres', "SELECT probes FROM bloomidx_measure('logged_i', 10)"), '10', 'and bloomidx_measure');
