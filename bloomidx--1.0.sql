@@ -304,3 +304,74 @@ AS 'MODULE_PATHNAME'
 LANGUAGE C STRICT PARALLEL UNSAFE;
 COMMENT ON FUNCTION bloomidx_summarize(regclass) IS
 	'do to an index what VACUUM would: rebuild filters, return how many';
+
+-- Monitoring.  Each function asks itself whether the caller may: who owns the
+-- table, may read all of it, or is a member of pg_stat_scan_tables.
+
+CREATE FUNCTION bloomidx_info(index regclass,
+	OUT layout text, OUT format_version integer, OUT pages_per_range integer,
+	OUT false_positive_rate float8, OUT ranges bigint, OUT segments bigint,
+	OUT partitions bigint, OUT summarized_partitions bigint,
+	OUT index_pages bigint, OUT free_pages bigint, OUT keys bigint,
+	OUT bits_per_key float8, OUT estimated_fpr float8, OUT note text)
+AS 'MODULE_PATHNAME'
+LANGUAGE C STRICT PARALLEL RESTRICTED;
+COMMENT ON FUNCTION bloomidx_info(regclass) IS
+	'what an index is made of, how full it is, and what to do about it';
+
+CREATE FUNCTION bloomidx_segments(index regclass,
+	OUT segment bigint, OUT first_block bigint, OUT last_block bigint,
+	OUT index_block bigint, OUT index_pages bigint, OUT probes integer,
+	OUT filters integer, OUT full_filters integer, OUT fill float8,
+	OUT keys float8, OUT planned_keys float8, OUT estimated_fpr float8)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME'
+LANGUAGE C STRICT PARALLEL RESTRICTED;
+COMMENT ON FUNCTION bloomidx_segments(regclass) IS
+	'the segments of an index of layout partitioned';
+
+CREATE FUNCTION bloomidx_blocks(index regclass,
+	OUT page bigint, OUT first_block bigint, OUT last_block bigint,
+	OUT index_block bigint, OUT index_pages bigint, OUT probes integer,
+	OUT filters integer, OUT full_filters integer, OUT fill float8,
+	OUT keys float8, OUT planned_keys float8, OUT estimated_fpr float8)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME'
+LANGUAGE C STRICT PARALLEL RESTRICTED;
+COMMENT ON FUNCTION bloomidx_blocks(regclass) IS
+	'the filter pages of an index of layout block';
+
+CREATE FUNCTION bloomidx_probe(index regclass, key anyelement,
+	attnum integer DEFAULT 1, OUT first_block bigint, OUT last_block bigint)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME'
+LANGUAGE C PARALLEL RESTRICTED;
+COMMENT ON FUNCTION bloomidx_probe(regclass, anyelement, integer) IS
+	'the heap blocks that may hold a key';
+
+CREATE FUNCTION bloomidx_measure(index regclass, probes integer DEFAULT 1000,
+	OUT probes integer, OUT ranges bigint, OUT false_positive_rate float8,
+	OUT index_pages float8, OUT heap_pages float8)
+AS 'MODULE_PATHNAME'
+LANGUAGE C STRICT PARALLEL RESTRICTED;
+COMMENT ON FUNCTION bloomidx_measure(regclass, integer) IS
+	'how often ranges match in vain, by looking for keys that are not there';
+
+CREATE FUNCTION bloomidx_check(index regclass,
+	heapallindexed boolean DEFAULT true)
+RETURNS bigint
+AS 'MODULE_PATHNAME'
+LANGUAGE C STRICT PARALLEL UNSAFE;
+COMMENT ON FUNCTION bloomidx_check(regclass, boolean) IS
+	'verify an index, and return how many rows were looked up in it';
+
+CREATE FUNCTION bloomidx_estimate(tbl regclass, columns text[],
+	false_positive_rate float8 DEFAULT 0.0002, pages_per_range integer DEFAULT 0,
+	rows_fraction float8 DEFAULT 1,
+	OUT layout text, OUT pages_per_range integer, OUT size bigint,
+	OUT lookup_index_pages float8, OUT lookup_heap_pages float8,
+	OUT btree_size bigint, OUT advice text)
+AS 'MODULE_PATHNAME'
+LANGUAGE C STRICT PARALLEL RESTRICTED;
+COMMENT ON FUNCTION bloomidx_estimate(regclass, text[], float8, integer, float8) IS
+	'how large an index would be, and what a lookup would read';

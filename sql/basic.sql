@@ -170,4 +170,7 @@ INSERT INTO e VALUES (3, NULL);
 SELECT * FROM ask('SELECT * FROM e WHERE a = 3');
 SELECT * FROM ask('SELECT * FROM e WHERE b IS NULL');
 
+-- The indexes that are left are good.
+SELECT count(bloomidx_check(c.oid)) > 0 FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid JOIN pg_am a ON a.oid = c.relam
+WHERE a.amname = 'bloomidx' AND c.relkind = 'i' AND i.indisvalid AND c.relnamespace = 'basic'::regnamespace;
 DROP SCHEMA basic CASCADE;

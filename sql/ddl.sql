@@ -280,6 +280,9 @@ CREATE INDEX many_i ON many USING bloomidx (a) WITH (layout = :layout);
 SELECT * FROM ask('SELECT * FROM many WHERE a IN (5, -5)');
 SELECT extname, nspname FROM pg_extension e, pg_namespace n WHERE extname = 'bloomidx' AND n.oid = extnamespace;
 
+-- The indexes that are left are good.
+SELECT count(ddl_other.bloomidx_check(c.oid)) > 0 FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid JOIN pg_am a ON a.oid = c.relam
+WHERE a.amname = 'bloomidx' AND c.relkind = 'i' AND i.indisvalid AND c.relnamespace = 'ddl'::regnamespace;
 DROP SCHEMA ddl CASCADE;
 DROP EXTENSION bloomidx;
 DROP SCHEMA ddl_other;

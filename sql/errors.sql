@@ -116,4 +116,7 @@ SELECT statement, attempt(statement) FROM unnest(ARRAY[
 	'CREATE INDEX t_o ON t USING bloomidx (a one_sided)',
 	'SET LOCAL enable_seqscan = off; SELECT * FROM t WHERE a = 5::int8']) statement;
 
+-- The indexes that are left are good.
+SELECT count(bloomidx_check(c.oid)) > 0 FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid JOIN pg_am a ON a.oid = c.relam
+WHERE a.amname = 'bloomidx' AND c.relkind = 'i' AND i.indisvalid AND c.relnamespace = 'errors'::regnamespace;
 DROP SCHEMA errors CASCADE;

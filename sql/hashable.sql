@@ -145,4 +145,7 @@ SELECT c, by_index(c) FROM unnest(ARRAY[
 	'i2 = 7::int4', 'i2 = 7::int8', 'i4 = 7::int2', 'i4 = 7::int8', 'i8 = 7::int2', 'i8 = 7::int4', 'i8 = 7',
 	'i2 = ANY (ARRAY[7, 8]::int8[])', 'i8 = ANY (ARRAY[7, 8]::int2[])', 'i4 = 70000000000', 'i2 = 70000',
 	'f4 = 1.75::float8', 'f8 = 1.75::float4', 't = ''n7''::name', 'n = ''n7''::text', 'n = ''n7''']) c;
+-- The indexes that are left are good.
+SELECT count(bloomidx_check(c.oid)) > 0 FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid JOIN pg_am a ON a.oid = c.relam
+WHERE a.amname = 'bloomidx' AND c.relkind = 'i' AND i.indisvalid AND c.relnamespace = 'hashable'::regnamespace;
 DROP SCHEMA hashable CASCADE;

@@ -164,4 +164,7 @@ SELECT attempt('ALTER INDEX t_rough SET (false_positive_rate = 2)');
 SELECT pg_get_indexdef('t_rough'::regclass);
 SELECT * FROM ask('SELECT * FROM t WHERE a = 20001');
 
+-- The indexes that are left are good.
+SELECT count(bloomidx_check(c.oid)) > 0 FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid JOIN pg_am a ON a.oid = c.relam
+WHERE a.amname = 'bloomidx' AND c.relkind = 'i' AND i.indisvalid AND c.relnamespace = 'options'::regnamespace;
 DROP SCHEMA options CASCADE;

@@ -116,4 +116,7 @@ EXPLAIN (COSTS OFF) SELECT sum(id) FROM big WHERE few IN (1, 2);
 SELECT sum(id) FROM big WHERE few IN (1, 2);
 SELECT sum(id) FROM big WHERE few NOT IN (0, 3, 4);
 
+-- The indexes that are left are good.
+SELECT count(bloomidx_check(c.oid)) > 0 FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid JOIN pg_am a ON a.oid = c.relam
+WHERE a.amname = 'bloomidx' AND c.relkind = 'i' AND i.indisvalid AND c.relnamespace = 'planner'::regnamespace;
 DROP SCHEMA planner CASCADE;

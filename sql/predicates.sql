@@ -287,4 +287,7 @@ ANALYZE wide;
 SELECT * FROM ask('SELECT * FROM wide WHERE grp = 7 AND k * 7 % 89 = 70');
 SELECT * FROM ask('SELECT * FROM wide WHERE grp = 7 AND k * 7 % 89 IN (70, 71)');
 
+-- The indexes that are left are good.
+SELECT count(bloomidx_check(c.oid)) > 0 FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid JOIN pg_am a ON a.oid = c.relam
+WHERE a.amname = 'bloomidx' AND c.relkind = 'i' AND i.indisvalid AND c.relnamespace = 'predicates'::regnamespace;
 DROP SCHEMA predicates CASCADE;

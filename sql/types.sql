@@ -246,4 +246,7 @@ SELECT type FROM unnest('{bool,int2,int4,int8,oid,float4,float8,numeric,text,bpc
 WHERE NOT EXISTS (SELECT FROM pg_opclass, pg_am am
 				  WHERE opcmethod = am.oid AND amname = 'bloomidx' AND opcintype = type AND opcdefault);
 
+-- The indexes that are left are good.
+SELECT count(bloomidx_check(c.oid)) > 0 FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid JOIN pg_am a ON a.oid = c.relam
+WHERE a.amname = 'bloomidx' AND c.relkind = 'i' AND i.indisvalid AND c.relnamespace = 'types'::regnamespace;
 DROP SCHEMA types CASCADE;

@@ -56,16 +56,10 @@
 /* Elements from which on a page is copied rather than kept locked. */
 #define MANY_ELEMENTS		8
 
-/* What does not change while an index lives, once there is a page. */
-typedef struct Geometry
-{
-	uint8		lg_base;
-	int			nranges;		/* of a page */
-	double		target;
-} Geometry;
+typedef BxBlockGeometry Geometry;
 
-static Geometry
-get_geometry(const BxMetaPageData *meta)
+Geometry
+bx_block_geometry(const BxMetaPageData *meta)
 {
 	Geometry	geometry;
 
@@ -132,9 +126,9 @@ check_identity(Relation index, Buffer buffer, uint8 kind, uint32 number,
 }
 
 /* Refuses a page whose filters are not one behind the other. */
-static void
-check_offsets(Relation index, BlockNumber blkno, Page page,
-			  const Geometry *geometry)
+void
+bx_block_check_offsets(Relation index, BlockNumber blkno, Page page,
+					   const Geometry *geometry)
 {
 	int			n = geometry->nranges;
 	const uint16 *offsets = BxPageGetOffsets(page, n);
@@ -162,8 +156,8 @@ get_filter(Relation index, Buffer buffer, const Geometry *geometry, int i,
 	return BxPageGetContent(page) + offsets[i];
 }
 
-static BlockNumber
-block_of_page(uint32 number)
+BlockNumber
+bx_block_of_page(uint32 number)
 {
 	uint64		blkno = (uint64) BX_FIRST_BLOCK_BLKNO + number;
 
@@ -175,11 +169,11 @@ block_of_page(uint32 number)
 }
 
 /* Copies a page of filters, checked. */
-static void
-read_page(Relation index, uint32 number, const Geometry *geometry,
-		  BufferAccessStrategy strategy, char *copy)
+void
+bx_block_read_page(Relation index, uint32 number, const Geometry *geometry,
+				   BufferAccessStrategy strategy, char *copy)
 {
-	BlockNumber blkno = block_of_page(number);
+	BlockNumber blkno = bx_block_of_page(number);
 	Buffer		buffer = ReadBufferExtended(index, MAIN_FORKNUM, blkno,
 											RBM_NORMAL, strategy);
 
@@ -187,7 +181,7 @@ read_page(Relation index, uint32 number, const Geometry *geometry,
 	check_identity(index, buffer, BX_PAGE_BLOCK, number, geometry);
 	memcpy(copy, BufferGetPage(buffer), BLCKSZ);
 	UnlockReleaseBuffer(buffer);
-	check_offsets(index, blkno, copy, geometry);
+	bx_block_check_offsets(index, blkno, copy, geometry);
 }
 
 /* What the fill of a page's filters tells. */
@@ -264,8 +258,8 @@ mean_rate(const double *keys, int n, Size size, double target)
  * so many keys: the most with which the mean rate meets the target.  One page
  * is the most that a filter can have.
  */
-static int
-choose_ranges(const double *keys, int n, double target)
+int
+bx_block_choose_ranges(const double *keys, int n, double target)
 {
 	int			low = 0;
 	int			high = 0;
@@ -382,7 +376,7 @@ block_build_plan(BxBuild *build, BxMetaPageData *meta)
 	for (int i = 0; i < n; i++)
 		sum += keys[i];
 	meta->stats.range_keys = sum / n;
-	meta->block_ranges = choose_ranges(keys, n, meta->false_positive_rate);
+	meta->block_ranges = bx_block_choose_ranges(keys, n, meta->false_positive_rate);
 	page_blocks = (uint64) meta->block_ranges << meta->lg_base;
 	return meta->block_ranges * Max(UNIT_BLOCKS / page_blocks, 1);
 }
@@ -392,7 +386,7 @@ block_build_begin(BxBuild *build)
 {
 	BlockBuild *bb = palloc0(sizeof(BlockBuild));
 
-	bb->geometry = get_geometry(&build->shared->meta);
+	bb->geometry = bx_block_geometry(&build->shared->meta);
 	bb->typical_keys = build->shared->meta.stats.range_keys;
 	bb->limit = Max(build->memory / 2 / sizeof(uint64), 8192);
 	bb->allocated = 8192;
@@ -438,7 +432,7 @@ put_even_pages(Relation index, const Geometry *geometry, uint64 first,
 	{
 		CHECK_FOR_INTERRUPTS();
 		make_even_page(image.data, BX_PAGE_BLOCK, i, geometry, keys);
-		put_page(index, block_of_page(i), image.data);
+		put_page(index, bx_block_of_page(i), image.data);
 	}
 }
 
@@ -518,7 +512,7 @@ finish_page(BxBuild *build)
 	bb->filters += fill.filters;
 	bb->all_keys += fill.keys;
 	bb->rates += fill.rates;
-	put_page(build->index, block_of_page(bb->number), bb->image.data);
+	put_page(build->index, bx_block_of_page(bb->number), bb->image.data);
 }
 
 /* Pages of a unit, which are fewer in the last. */
@@ -608,7 +602,7 @@ block_build_unit(BxBuild *build, BxUnitResult *result)
 	put_even_pages(build->index, &bb->geometry, (uint64) bb->number + 1,
 				   first_page_of_unit(build->shared, unit + 1),
 				   bb->typical_keys);
-	result->block = block_of_page(bb->number);
+	result->block = bx_block_of_page(bb->number);
 	result->sums.slices = bb->filters;	/* that are summed up here */
 	result->sums.range_keys = bb->all_keys;
 	result->sums.segment_rate = bb->rates;
@@ -621,7 +615,7 @@ static void
 block_build_publish(BxBuild *build, BxMetaPageData *meta)
 {
 	const BxBuildShared *shared = build->shared;
-	Geometry	geometry = get_geometry(meta);
+	Geometry	geometry = bx_block_geometry(meta);
 	double		filters = 0;
 	double		keys = 0;
 	double		rates = 0;
@@ -685,7 +679,7 @@ choose_geometry(BxMetaPageData *meta, Relation index, Relation heap,
 	if (meta->lg_base == BX_LG_BASE_UNSET)
 		meta->lg_base = bx_dir_auto_lg_base(keys);
 	keys = keys * (1 << meta->lg_base) + natts;
-	meta->block_ranges = choose_ranges(&keys, 1, meta->false_positive_rate);
+	meta->block_ranges = bx_block_choose_ranges(&keys, 1, meta->false_positive_rate);
 	meta->stats.range_keys = keys;
 	meta->stats.ranges_per_page = meta->block_ranges;
 }
@@ -694,13 +688,13 @@ choose_geometry(BxMetaPageData *meta, Relation index, Relation heap,
 static double
 keys_of_last_page(Relation index, const BxMetaPageData *meta)
 {
-	Geometry	geometry = get_geometry(meta);
+	Geometry	geometry = bx_block_geometry(meta);
 	PGAlignedBlock page;
 	PageFill	fill;
 
 	if (meta->block_pages == 0)
 		return meta->stats.range_keys;
-	read_page(index, meta->block_pages - 1, &geometry, NULL, page.data);
+	bx_block_read_page(index, meta->block_pages - 1, &geometry, NULL, page.data);
 	measure_page(page.data, geometry.nranges, &fill);
 	return fill.filters >= BX_FEW_CHILDREN ? fill.keys / fill.filters :
 		meta->stats.range_keys;
@@ -720,7 +714,7 @@ make_pages(BlockInsert *state, Relation index, Relation heap, ItemPointer tid)
 	bx_meta_read(index, &meta);
 	if (meta.block_ranges == 0)
 		choose_geometry(&meta, index, heap, tid);
-	state->geometry = get_geometry(&meta);
+	state->geometry = bx_block_geometry(&meta);
 	wanted = (ItemPointerGetBlockNumber(tid) >> meta.lg_base) /
 		meta.block_ranges + 1;
 	if (meta.block_pages < wanted)
@@ -882,7 +876,7 @@ pin_pages(BxInsert *insert, Relation heap, ItemPointer tid, RowPages *pages)
 	pages->geometry = &state->geometry;
 	pages->number = range / state->geometry.nranges;
 	pages->child = range % state->geometry.nranges;
-	pages->buffer = ReadBuffer(insert->index, block_of_page(pages->number));
+	pages->buffer = ReadBuffer(insert->index, bx_block_of_page(pages->number));
 	pages->scratch = InvalidBuffer;
 }
 
@@ -1001,7 +995,7 @@ search_page(BlockSearch *state, uint32 number)
 {
 	BxSearch   *search = state->search;
 	Relation	index = search->index;
-	BlockNumber blkno = block_of_page(number);
+	BlockNumber blkno = bx_block_of_page(number);
 	Buffer		buffer;
 	Page		page;
 	PGAlignedBlock copy;
@@ -1012,7 +1006,7 @@ search_page(BlockSearch *state, uint32 number)
 	LockBuffer(buffer, BUFFER_LOCK_SHARE);
 	bx_test_for_old_snapshot(search->snapshot, index, page);
 	check_identity(index, buffer, BX_PAGE_BLOCK, number, &state->geometry);
-	check_offsets(index, blkno, page, &state->geometry);
+	bx_block_check_offsets(index, blkno, page, &state->geometry);
 	if (search->query->nelements < MANY_ELEMENTS)
 	{
 		test_page(state, page, false);
@@ -1037,7 +1031,7 @@ prefetch_pages(Relation index, uint32 number, uint32 end, int distance,
 	uint32		to = Min((uint64) number + 1 + distance, end);
 
 	for (*asked = Max(*asked, number + 1); *asked < to; (*asked)++)
-		PrefetchBuffer(index, MAIN_FORKNUM, block_of_page(*asked));
+		PrefetchBuffer(index, MAIN_FORKNUM, bx_block_of_page(*asked));
 }
 
 /* Reports the ranges of a page that match; most do not. */
@@ -1070,11 +1064,11 @@ block_search(BxSearch *search)
 	bx_meta_read(index, &meta);
 	if (meta.block_pages == 0)
 		return;
-	if (RelationGetNumberOfBlocks(index) <= block_of_page(meta.block_pages - 1))
+	if (RelationGetNumberOfBlocks(index) <= bx_block_of_page(meta.block_pages - 1))
 		bx_page_corrupted(index, BX_METAPAGE_BLKNO,
 						  "there are fewer pages than counted");
 	state->search = search;
-	state->geometry = get_geometry(&meta);
+	state->geometry = bx_block_geometry(&meta);
 	state->probe = bx_packed_choose_probe();
 	npages = Min((ranges + meta.block_ranges - 1) / meta.block_ranges,
 				 meta.block_pages);
@@ -1108,7 +1102,7 @@ static void
 set_flags(Relation index, uint32 number, const Geometry *geometry, uint16 set,
 		  uint16 clear)
 {
-	Buffer		buffer = ReadBuffer(index, block_of_page(number));
+	Buffer		buffer = ReadBuffer(index, bx_block_of_page(number));
 	GenericXLogState *state;
 	BxPageOpaqueData *opaque;
 
@@ -1202,7 +1196,7 @@ static void
 swap_page(PageRebuild *rebuild)
 {
 	Relation	index = rebuild->vacuum->index;
-	Buffer		buffer = ReadBuffer(index, block_of_page(rebuild->number));
+	Buffer		buffer = ReadBuffer(index, bx_block_of_page(rebuild->number));
 	Buffer		scratch = ReadBuffer(index, BX_SCRATCH_BLKNO);
 	GenericXLogState *state;
 	char	   *page;
@@ -1214,8 +1208,8 @@ swap_page(PageRebuild *rebuild)
 				   &rebuild->geometry);
 	check_identity(index, scratch, BX_PAGE_SCRATCH, rebuild->number,
 				   &rebuild->geometry);
-	check_offsets(index, BX_SCRATCH_BLKNO, BufferGetPage(scratch),
-				  &rebuild->geometry);
+	bx_block_check_offsets(index, BX_SCRATCH_BLKNO, BufferGetPage(scratch),
+						   &rebuild->geometry);
 	state = GenericXLogStart(index);
 	page = GenericXLogRegisterBuffer(state, buffer, GENERIC_XLOG_FULL_IMAGE);
 	memcpy(BxPageGetContent(page), BxPageGetContent(BufferGetPage(scratch)),
@@ -1275,8 +1269,8 @@ repair_page(PageRebuild *rebuild)
 	PGAlignedBlock page;
 
 	bx_vacuum_delay_point();
-	read_page(index, rebuild->number, &rebuild->geometry,
-			  rebuild->vacuum->strategy, page.data);
+	bx_block_read_page(index, rebuild->number, &rebuild->geometry,
+					   rebuild->vacuum->strategy, page.data);
 	if (BxPageGetOpaque(page.data)->flags & BX_BLOCK_SHADOWED)
 		set_flags(index, rebuild->number, &rebuild->geometry, 0,
 				  BX_BLOCK_SHADOWED);
@@ -1298,7 +1292,7 @@ block_repair(BxVacuum *vacuum)
 	if (meta.block_pages == 0)
 		return;
 	rebuild->vacuum = vacuum;
-	rebuild->geometry = get_geometry(&meta);
+	rebuild->geometry = bx_block_geometry(&meta);
 	ranges = bx_dir_ranges(RelationGetNumberOfBlocks(vacuum->heap),
 						   meta.lg_base);
 	for (uint32 i = 0; i < meta.block_pages &&
@@ -1326,7 +1320,7 @@ block_collect_stats(Relation index, BxStats *stats,
 
 	memset(stats, 0, sizeof(*stats));
 	bx_meta_read(index, &meta);
-	geometry = get_geometry(&meta);
+	geometry = bx_block_geometry(&meta);
 	stats->segments = meta.block_pages;
 	stats->ranges_per_page = meta.block_ranges;
 	for (uint32 i = 0; i < meta.block_pages; i++)
@@ -1335,7 +1329,7 @@ block_collect_stats(Relation index, BxStats *stats,
 		PageFill	fill;
 
 		bx_vacuum_delay_point();
-		read_page(index, i, &geometry, strategy, page.data);
+		bx_block_read_page(index, i, &geometry, strategy, page.data);
 		measure_page(page.data, geometry.nranges, &fill);
 		filters += fill.filters + fill.doubtful;
 		keys += fill.keys;
@@ -1361,6 +1355,7 @@ block_search_pages(const BxStats *stats, double ranges, double elements,
 
 const BxLayout bx_layout_block = {
 	.id = BX_LAYOUT_BLOCK,
+	.name = "block",
 	.sequential = true,
 	.build_plan = block_build_plan,
 	.build_begin = block_build_begin,
@@ -1375,4 +1370,10 @@ const BxLayout bx_layout_block = {
 	.repair = block_repair,
 	.collect_stats = block_collect_stats,
 	.search_pages = block_search_pages,
+	.shown_by = "bloomidx_blocks",
+	.walk = bx_block_walk,
+	.check_claims = bx_block_check_claims,
+	.check_pages = bx_block_check_pages,
+	.check_keys = bx_block_check_keys,
+	.estimate = bx_block_estimate,
 };

@@ -81,16 +81,20 @@ typedef struct BxQuery
 	BxElement  *elements;
 } BxQuery;
 
+/* Gets heap pages that may match. */
+typedef void (*BxFoundCallback) (void *arg, BlockNumber first, uint32 npages);
+
 /* A search under way: the layout calls bx_scan_add_range for what may match. */
 typedef struct BxSearch
 {
 	Relation	index;
 	Snapshot	snapshot;
 	const BxQuery *query;
-	BlockNumber heap_blocks;	/* the bitmap ends here */
+	BlockNumber heap_blocks;	/* nothing behind is found */
 	uint8		lg_base;
-	TIDBitmap  *tbm;
-	int64		npages;			/* heap pages added so far */
+	BxFoundCallback found;
+	void	   *arg;			/* for it */
+	int64		npages;			/* heap pages found so far */
 } BxSearch;
 
 /* What became of a unit of a build, which the layout puts together at the end. */
@@ -167,8 +171,66 @@ typedef struct BxMeasure
 	int			nchildren;		/* that have keys */
 	int			nfull;			/* that match everything */
 	double		keys;			/* of a child: root mean square */
+	double		all_keys;		/* of all children together */
+	double		fill;			/* part of the bits that is set: mean */
 	double		rate;			/* of false positives: mean */
 } BxMeasure;
+
+/*
+ * Something that takes pages of an index, as bloomidx_info() counts them and
+ * bloomidx_segments() or bloomidx_blocks() show them.
+ */
+typedef enum BxUnitKind
+{
+	BX_UNIT_DIRECTORY,			/* leads to others */
+	BX_UNIT_SUMMARY,			/* of a partition, perhaps without pages */
+	BX_UNIT_FILTERS,			/* of ranges: a segment or a page */
+	BX_UNIT_SHADOW				/* is being built, or was left behind */
+} BxUnitKind;
+
+typedef struct BxUnit
+{
+	BxUnitKind	kind;
+	uint32		number;			/* on its level */
+	BlockNumber block;			/* the first of its pages */
+	uint32		pages;
+	uint32		first_range;
+	uint32		nranges;
+	int			probes;
+	double		planned_keys;	/* of a child */
+	double		upper_rate;		/* filters: the rate of what is asked before */
+	BxMeasure	measure;		/* by a sample */
+	bool		doubt;			/* has children in doubt */
+	bool		overfull;		/* VACUUM would rebuild it */
+	bool		missing;		/* VACUUM would make it */
+} BxUnit;
+
+typedef void (*BxUnitCallback) (void *arg, const BxUnit *unit);
+
+/* bloomidx_check() under way; see check.c. */
+typedef struct BxCheck
+{
+	Relation	heap;
+	Relation	index;
+	BufferAccessStrategy strategy;
+	uint8		lg_base;
+	void	   *layout_state;	/* for check_keys; NULL at first */
+
+	/* the blocks that something names */
+	BlockNumber nblocks;
+	uint8	   *claimed;
+	bool		may_retry;		/* a contradiction may be due to a change */
+	bool		contradiction;
+} BxCheck;
+
+/* What is expected of a table that has no index yet; see estimate.c. */
+typedef struct BxTableModel
+{
+	double		heap_pages;
+	double		rows;			/* in the index */
+	int			ncolumns;
+	struct BxColumnModel *columns;
+} BxTableModel;
 
 /*
  * Keys of a heap row, as the insert has them: first the values' keys, then a
@@ -216,6 +278,7 @@ typedef struct BxInsert
 typedef struct BxLayout
 {
 	uint8		id;				/* BX_LAYOUT_xxx */
+	const char *name;			/* as in the option */
 	bool		sequential;		/* a search reads all of the index, in order,
 								 * and tests every range */
 
@@ -251,6 +314,26 @@ typedef struct BxLayout
 	 */
 	double		(*search_pages) (const BxStats *stats, double ranges,
 								 double elements, double hit_ranges);
+
+	/* the function that shows its filters */
+	const char *shown_by;
+
+	/* reads the whole directory and samples the filters; takes its time */
+	void		(*walk) (Relation index, BxUnitCallback callback, void *arg);
+
+	/*
+	 * bloomidx_check(): that what names a page is possible, with
+	 * bx_check_claim for each; that the pages are what they should be; that a
+	 * range's filters have these keys
+	 */
+	void		(*check_claims) (BxCheck *check, const BxMetaPageData *meta);
+	void		(*check_pages) (BxCheck *check);
+	void		(*check_keys) (BxCheck *check, uint32 range,
+							   const uint64 *keys, Size nkeys);
+
+	/* pages of an index that is yet to be built, and its statistics */
+	double		(*estimate) (const BxTableModel *model, uint8 lg_base,
+							 double rate, BxStats *stats);
 } BxLayout;
 
 /* Bits that a key sets in one page; see bx_page_set_bits. */
@@ -272,6 +355,7 @@ typedef struct BxPageBits
 
 /* handler.c */
 extern const BxLayout *bx_layout_by_id(Relation index, uint8 id);
+extern const BxLayout *bx_layout_next(const BxLayout *layout);
 
 /* options.c */
 extern void bx_options_init(void);
@@ -295,6 +379,7 @@ extern void bx_hash_row_alloc(Relation index, BxRowKeys *row);
 pg_noreturn extern void bx_page_corrupted(Relation index, BlockNumber blkno,
 										  const char *problem);
 extern void bx_page_init(Page page, uint8 kind);
+extern const char *bx_page_problem(Page page, uint8 kind);
 extern void bx_page_check(Relation index, Buffer buffer, uint8 kind);
 extern void bx_page_init_slice(Page page, int level, uint32 node,
 							   uint32 slice, const BxNodeDesc *desc);
@@ -311,6 +396,7 @@ extern void bx_meta_read(Relation index, BxMetaPageData *meta);
 extern void bx_meta_write(Relation index, const BxMetaPageData *meta);
 
 /* directory.c */
+typedef void (*BxTopCallback) (void *arg, uint32 partition, BlockNumber blkno);
 extern bool bx_dir_geometry(Relation index, uint8 *layout, uint8 *lg_base);
 extern void bx_dir_tops(Relation index, uint32 first, uint32 n,
 						BlockNumber *tops);
@@ -331,11 +417,14 @@ extern void bx_dir_publish_top(Relation index, BxMetaPageData *meta,
 							   uint32 partition, BlockNumber top);
 extern bool bx_dir_read_top(Relation index, uint32 partition,
 							BxTopPageData *top);
+extern void bx_dir_each_top(Relation index, const BxMetaPageData *meta,
+							BxTopCallback callback, void *arg);
 extern void bx_dir_update_top(Relation index, uint32 partition, int child,
 							  const BxNodeDesc *desc, const BxShadow *shadow);
 extern uint64 bx_dir_ranges(BlockNumber heap_blocks, uint8 lg_base);
 extern uint8 bx_dir_auto_lg_base(double keys_per_page);
 extern double bx_dir_rows_per_page(Relation heap, ItemPointer tid);
+extern uint8 bx_dir_choose_lg_base(const double *keys);
 extern void bx_dir_make_segment(Relation index, Relation heap,
 								ItemPointer tid);
 extern bool bx_dir_measure(Relation index, int level, uint32 node,
@@ -364,6 +453,12 @@ extern void bx_dir_swap_shadow(Relation index, uint32 partition, int child,
  */
 #define BX_MIN_SEGMENTS_FOR_SUMMARY		32
 
+/*
+ * Automatic pages_per_range never takes more pages than this power of two,
+ * because a range that matches in vain costs that many heap pages.
+ */
+#define BX_AUTO_MAX_LG_BASE		4
+
 /* With fewer children than this, a node's own fill says little. */
 #define BX_FEW_CHILDREN		8
 
@@ -387,6 +482,10 @@ extern void bx_node_write_slice(Relation index, int level, uint32 node,
 
 /* rebuild.c */
 extern void bx_rebuild_index(BxVacuum *vacuum);
+extern bool bx_rebuild_is_overfull(const BxNodeDesc *desc,
+								   const BxMeasure *measure, double target);
+extern bool bx_rebuild_wants_summary(uint32 partition, int segments);
+extern int	bx_rebuild_count_segments(const BxTopPageData *top, int *doubtful);
 
 /* partitioned.c */
 extern const BxLayout bx_layout_partitioned;
@@ -394,12 +493,48 @@ extern const BxLayout bx_layout_partitioned;
 /* block.c */
 extern const BxLayout bx_layout_block;
 
+/* what does not change while an index lives, once there is a page */
+typedef struct BxBlockGeometry
+{
+	uint8		lg_base;
+	int			nranges;		/* of a page */
+	double		target;
+} BxBlockGeometry;
+
+extern BxBlockGeometry bx_block_geometry(const BxMetaPageData *meta);
+extern int	bx_block_choose_ranges(const double *keys, int n, double target);
+extern BlockNumber bx_block_of_page(uint32 number);
+extern void bx_block_read_page(Relation index, uint32 number,
+							   const BxBlockGeometry *geometry,
+							   BufferAccessStrategy strategy, char *copy);
+extern void bx_block_check_offsets(Relation index, BlockNumber blkno,
+								   Page page, const BxBlockGeometry *geometry);
+
+/* block_check.c */
+extern void bx_block_walk(Relation index, BxUnitCallback callback, void *arg);
+extern void bx_block_check_claims(BxCheck *check, const BxMetaPageData *meta);
+extern void bx_block_check_pages(BxCheck *check);
+extern void bx_block_check_keys(BxCheck *check, uint32 range,
+								const uint64 *keys, Size nkeys);
+extern double bx_block_estimate(const BxTableModel *model, uint8 lg_base,
+								double rate, BxStats *stats);
+
+/* partitioned_check.c */
+extern void bx_partitioned_walk(Relation index, BxUnitCallback callback, void *arg);
+extern void bx_partitioned_check_claims(BxCheck *check, const BxMetaPageData *meta);
+extern void bx_partitioned_check_pages(BxCheck *check);
+extern void bx_partitioned_check_keys(BxCheck *check, uint32 range,
+									  const uint64 *keys, Size nkeys);
+extern double bx_partitioned_estimate(const BxTableModel *model, uint8 lg_base,
+									  double rate, BxStats *stats);
+
 /* heapscan.c */
 typedef struct BxHeapScan BxHeapScan;
 typedef void (*BxRangeCallback) (void *arg, uint32 range, double done,
 								 const uint64 *keys, Size nkeys, bool doubt);
 extern BxHeapScan *bx_heapscan_begin(Relation heap, Relation index,
 									 IndexInfo *indexInfo, Size memory);
+extern void bx_heapscan_set_snapshot(BxHeapScan *scan, Snapshot snapshot);
 extern void bx_heapscan_block(BxHeapScan *scan, BlockNumber blkno);
 extern Size bx_heapscan_keys(BxHeapScan *scan, const uint64 **keys,
 							 bool *doubt);
@@ -442,6 +577,8 @@ extern void bxrescan(IndexScanDesc scan, ScanKey scankey, int nscankeys,
 extern int64 bxgetbitmap(IndexScanDesc scan, TIDBitmap *tbm);
 extern void bxendscan(IndexScanDesc scan);
 extern void bx_scan_add_range(BxSearch *search, uint32 range);
+extern void bx_scan_hash(Relation heap, Relation index, uint64 hash,
+						 BxFoundCallback found, void *arg);
 
 /* vacuum.c */
 extern IndexBulkDeleteResult *bxbulkdelete(IndexVacuumInfo *info,
@@ -466,7 +603,51 @@ extern bool bx_vacuum_try(BxVacuum *vacuum, void (*rebuild) (void *),
  */
 #define BX_KEYS_TOLERANCE	1.1
 
+/* open.c */
+extern void bx_open_check_access(Oid indexoid, bool reveals_data);
+extern void bx_open_check_table_access(Oid tableoid, bool reveals_data);
+extern void bx_open(Oid indexoid, LOCKMODE heap_lock, LOCKMODE index_lock,
+					Relation *heap, Relation *index);
+extern void bx_open_check_storage(Relation rel);
+
+/* who has called, while we are the table's owner */
+typedef struct BxIdentity
+{
+	Oid			userid;
+	int			sec_context;
+	int			nestlevel;
+} BxIdentity;
+
+extern void bx_open_become_owner(Relation heap, BxIdentity *identity);
+extern void bx_open_become_caller(const BxIdentity *identity);
+
+/* check.c */
+extern void bx_check_claim(BxCheck *check, BlockNumber blkno,
+						   BlockNumber start, uint32 n);
+extern void bx_check_contradiction(BxCheck *check, BlockNumber blkno,
+								   const char *problem);
+pg_noreturn extern void bx_check_lost_key(BxCheck *check, BlockNumber blkno,
+										  uint32 range, const char *where);
+
+/* estimate.c */
+extern double bx_estimate_keys(const BxTableModel *model, double heap_pages);
+
 /* cost.c */
+
+/* what the model knows of an index */
+typedef struct BxFacts
+{
+	const BxLayout *layout;
+	BxStats		stats;
+	double		ranges;
+	double		pages_per_range;
+	double		segment_rate;
+	double		summary_rate;
+} BxFacts;
+
+extern double bx_cost_ranges_hit(double ranges, double rows);
+extern double bx_cost_match_fraction(const BxFacts *facts, double hit_ranges,
+									 double elements);
 extern void bxcostestimate(struct PlannerInfo *root, struct IndexPath *path,
 						   double loop_count, Cost *indexStartupCost,
 						   Cost *indexTotalCost, Selectivity *indexSelectivity,

@@ -29,7 +29,6 @@
 
 /* Automatic pages_per_range looks at this many places of the heap. */
 #define SAMPLE_WINDOWS		16
-#define SAMPLE_LG_PAGES		4
 
 /* Progress is reported each time so many heap blocks have been read. */
 #define BLOCKS_PER_REPORT	128
@@ -92,18 +91,17 @@ check_table_am(Relation heap, Relation index)
 static uint8
 sample_lg_base(BxBuild *build, BxHeapScan *scan)
 {
-	double		keys[SAMPLE_LG_PAGES + 1] = {0};
-	double		samples[SAMPLE_LG_PAGES + 1] = {0};
+	double		keys[BX_AUTO_MAX_LG_BASE + 1] = {0};
+	double		samples[BX_AUTO_MAX_LG_BASE + 1] = {0};
 	BlockNumber step = Max(build->heap_blocks / SAMPLE_WINDOWS,
-						   1 << SAMPLE_LG_PAGES);
-	double		per_page = 0;
+						   1 << BX_AUTO_MAX_LG_BASE);
 
 	for (uint64 start = 0; start < build->heap_blocks; start += step)
 	{
 		const uint64 *unused;
 		bool		doubt;
 
-		for (int lg = 0; lg <= SAMPLE_LG_PAGES; lg++)
+		for (int lg = 0; lg <= BX_AUTO_MAX_LG_BASE; lg++)
 		{
 			uint64		from = start + (lg == 0 ? 0 : (1 << (lg - 1)));
 			uint64		to = start + (1 << lg);
@@ -117,15 +115,9 @@ sample_lg_base(BxBuild *build, BxHeapScan *scan)
 		}
 		bx_heapscan_clear(scan);
 	}
-
-	/* the first size that has enough keys; else what the largest came to */
-	for (int lg = 0; lg <= SAMPLE_LG_PAGES && samples[lg] > 0; lg++)
-	{
-		per_page = keys[lg] / samples[lg] / (1 << lg);
-		if (per_page > 0 && bx_dir_auto_lg_base(per_page) <= lg)
-			return lg;
-	}
-	return bx_dir_auto_lg_base(per_page);
+	for (int lg = 0; lg <= BX_AUTO_MAX_LG_BASE && samples[lg] > 0; lg++)
+		keys[lg] /= samples[lg];
+	return bx_dir_choose_lg_base(keys);
 }
 
 /*

@@ -22,20 +22,9 @@
 /* Testing one filter for one key, in units of cpu_operator_cost. */
 #define TEST_COST		0.5
 
-/* What the model knows of an index. */
-typedef struct IndexFacts
-{
-	const BxLayout *layout;
-	BxStats		stats;
-	double		ranges;
-	double		pages_per_range;
-	double		segment_rate;
-	double		summary_rate;
-} IndexFacts;
-
 /* Reads the metapage, or invents one for an index that does not exist. */
 static void
-get_facts(IndexOptInfo *index, IndexFacts *facts)
+get_facts(IndexOptInfo *index, BxFacts *facts)
 {
 	double		rows_per_page = index->rel->tuples / Max(index->rel->pages, 1);
 	uint8		lg_base = BX_LG_BASE_UNSET;
@@ -67,8 +56,8 @@ get_facts(IndexOptInfo *index, IndexFacts *facts)
 }
 
 /* Ranges that hold at least one of so many rows, if these are anywhere. */
-static double
-ranges_hit(double ranges, double rows)
+double
+bx_cost_ranges_hit(double ranges, double rows)
 {
 	if (ranges <= 1)
 		return Min(ranges, rows);
@@ -87,7 +76,7 @@ count_elements(PlannerInfo *root, Node *clause)
 
 /* Distinct values of an index column in a range, if they are anywhere. */
 static double
-scattered_distinct(PlannerInfo *root, IndexOptInfo *index, IndexFacts *facts,
+scattered_distinct(PlannerInfo *root, IndexOptInfo *index, BxFacts *facts,
 				   int col)
 {
 	TargetEntry *entry = list_nth_node(TargetEntry, index->indextlist, col);
@@ -98,7 +87,7 @@ scattered_distinct(PlannerInfo *root, IndexOptInfo *index, IndexFacts *facts,
 	examine_variable(root, (Node *) entry->expr, 0, &vardata);
 	distinct = get_variable_numdistinct(&vardata, &isdefault);
 	ReleaseVariableStats(vardata);
-	return ranges_hit(distinct, index->rel->tuples / facts->ranges);
+	return bx_cost_ranges_hit(distinct, index->rel->tuples / facts->ranges);
 }
 
 /*
@@ -108,7 +97,7 @@ scattered_distinct(PlannerInfo *root, IndexOptInfo *index, IndexFacts *facts,
  * scattered, and leave the rest to this one.
  */
 static double
-counted_distinct(PlannerInfo *root, IndexOptInfo *index, IndexFacts *facts,
+counted_distinct(PlannerInfo *root, IndexOptInfo *index, BxFacts *facts,
 				 int col)
 {
 	double		own = scattered_distinct(root, index, facts, col);
@@ -133,13 +122,13 @@ counted_distinct(PlannerInfo *root, IndexOptInfo *index, IndexFacts *facts,
  * time.
  */
 static double
-qual_ranges_hit(PlannerInfo *root, IndexOptInfo *index, IndexFacts *facts,
+qual_ranges_hit(PlannerInfo *root, IndexOptInfo *index, BxFacts *facts,
 				RestrictInfo *qual, int col)
 {
 	double		rows = index->rel->tuples *
 	clause_selectivity(root, (Node *) qual, index->rel->relid, JOIN_INNER,
 					   NULL);
-	double		hit = ranges_hit(facts->ranges, rows);
+	double		hit = bx_cost_ranges_hit(facts->ranges, rows);
 
 	if (!IsA(qual->clause, NullTest) && index->rel->tuples > 0)
 	{
@@ -157,8 +146,8 @@ qual_ranges_hit(PlannerInfo *root, IndexOptInfo *index, IndexFacts *facts,
  * Part of all ranges that a qual alone lets through, rightly or in vain, if so
  * many of the ranges hold what it looks for.
  */
-static double
-match_fraction(IndexFacts *facts, double hit_ranges, double elements)
+double
+bx_cost_match_fraction(const BxFacts *facts, double hit_ranges, double elements)
 {
 	double		hit = hit_ranges / facts->ranges;
 	double		segments = Max(facts->ranges / BX_FANOUT, 1);
@@ -182,7 +171,7 @@ bxcostestimate(PlannerInfo *root, IndexPath *path, double loop_count,
 	RelOptInfo *rel = index->rel;
 	List	   *quals = get_quals_from_indexclauses(path->indexclauses);
 	List	   *all_quals = add_predicate_to_index_quals(index, quals);
-	IndexFacts	facts;
+	BxFacts		facts;
 	QualCost	recheck;
 	double		random_page_cost;
 	double		seq_page_cost;
@@ -201,10 +190,10 @@ bxcostestimate(PlannerInfo *root, IndexPath *path, double loop_count,
 							  &seq_page_cost);
 
 	/* ranges that match */
-	hit = ranges_hit(facts.ranges,
-					 rel->tuples * clauselist_selectivity(root, all_quals,
-														  rel->relid,
-														  JOIN_INNER, NULL));
+	hit = bx_cost_ranges_hit(facts.ranges,
+							 rel->tuples * clauselist_selectivity(root, all_quals,
+																  rel->relid,
+																  JOIN_INNER, NULL));
 	foreach(lc, path->indexclauses)
 	{
 		IndexClause *clause = lfirst_node(IndexClause, lc);
@@ -218,7 +207,7 @@ bxcostestimate(PlannerInfo *root, IndexPath *path, double loop_count,
 												   clause->indexcol);
 
 			elements += n;
-			fraction *= match_fraction(&facts, qual_hit, n);
+			fraction *= bx_cost_match_fraction(&facts, qual_hit, n);
 			hit = Min(hit, qual_hit);
 		}
 	}

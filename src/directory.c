@@ -29,11 +29,9 @@
 
 /*
  * Automatic pages_per_range aims at this many keys in a range, so that most
- * of a slice is used, but never takes more pages than this, because a range
- * that matches in vain costs that many heap pages.
+ * of a slice is used.
  */
 #define AUTO_KEYS_PER_RANGE		64
-#define AUTO_MAX_LG_BASE		4
 
 /*
  * A segment that has no predecessor is sized from a single row.  It gets no
@@ -370,7 +368,7 @@ bx_dir_make_top(Relation index, uint32 partition, const BxTopPageData *content)
 static bool
 measure_slice(Relation index, int level, uint32 node, const BxNodeDesc *desc,
 			  uint32 slice, BufferAccessStrategy strategy, double *keys,
-			  double *rates)
+			  double *rates, double *fill)
 {
 	Buffer		buffer = ReadBufferExtended(index, MAIN_FORKNUM,
 											desc->start + slice, RBM_NORMAL,
@@ -392,6 +390,7 @@ measure_slice(Relation index, int level, uint32 node, const BxNodeDesc *desc,
 									   desc->nprobes);
 		rates[i] += bx_filter_fill_rate(bits_set[i], BX_SLICE_ROWS,
 										desc->nprobes);
+		fill[i] += (double) bits_set[i] / BX_SLICE_ROWS;
 	}
 	return true;
 }
@@ -407,12 +406,14 @@ bx_dir_measure(Relation index, int level, uint32 node, const BxNodeDesc *desc,
 {
 	double		keys[BX_FANOUT] = {0};
 	double		rates[BX_FANOUT] = {0};
+	double		fill[BX_FANOUT] = {0};
 	double		total = 0;
 	double		squares = 0;
 	uint32		nslices = 1;
 
 	memset(measure, 0, sizeof(*measure));
-	if (!measure_slice(index, level, node, desc, 0, strategy, keys, rates))
+	if (!measure_slice(index, level, node, desc, 0, strategy, keys, rates,
+					   fill))
 		return false;
 	for (int i = 0; i < BX_FANOUT; i++)
 		total += keys[i];
@@ -424,7 +425,7 @@ bx_dir_measure(Relation index, int level, uint32 node, const BxNodeDesc *desc,
 			uint32		slice = (uint64) i * desc->nslices / nslices;
 
 			if (!measure_slice(index, level, node, desc, slice, strategy,
-							   keys, rates))
+							   keys, rates, fill))
 				return false;
 		}
 	}
@@ -439,11 +440,14 @@ bx_dir_measure(Relation index, int level, uint32 node, const BxNodeDesc *desc,
 		if (rates[i] == nslices)
 			measure->nfull++;
 		squares += all * all;
+		measure->all_keys += all;
+		measure->fill += fill[i] / nslices;
 		measure->rate += rates[i] / nslices;
 	}
 	if (measure->nchildren > 0)
 	{
 		measure->keys = sqrt(squares / measure->nchildren);
+		measure->fill /= measure->nchildren;
 		measure->rate /= measure->nchildren;
 	}
 	return true;
@@ -508,10 +512,55 @@ bx_dir_auto_lg_base(double keys_per_page)
 {
 	uint8		lg_base = 0;
 
-	while (lg_base < AUTO_MAX_LG_BASE &&
+	while (lg_base < BX_AUTO_MAX_LG_BASE &&
 		   keys_per_page * (1 << lg_base) < AUTO_KEYS_PER_RANGE)
 		lg_base++;
 	return lg_base;
+}
+
+/*
+ * The automatic pages_per_range for a table that has keys[i] distinct keys in
+ * 2^i consecutive pages, for i up to BX_AUTO_MAX_LG_BASE; 0 where that is not
+ * known.
+ */
+uint8
+bx_dir_choose_lg_base(const double *keys)
+{
+	double		per_page = 0;
+
+	/* the first size that has enough keys; else what the largest came to */
+	for (int lg = 0; lg <= BX_AUTO_MAX_LG_BASE; lg++)
+	{
+		if (keys[lg] == 0)
+			continue;
+		per_page = keys[lg] / (1 << lg);
+		if (bx_dir_auto_lg_base(per_page) <= lg)
+			return lg;
+	}
+	return bx_dir_auto_lg_base(per_page);
+}
+
+/* Calls back for every partition that has a top-level page, in order. */
+void
+bx_dir_each_top(Relation index, const BxMetaPageData *meta,
+				BxTopCallback callback, void *arg)
+{
+	BlockNumber *tops = palloc(sizeof(BlockNumber) * BX_PARTITIONS_PER_MAP);
+
+	for (uint32 map = 0; map < BX_MAX_MAPS; map++)
+	{
+		uint32		first = map * BX_PARTITIONS_PER_MAP;
+
+		if (meta->map[map] == 0)
+			continue;
+		bx_dir_tops(index, first, BX_PARTITIONS_PER_MAP, tops);
+		for (uint32 i = 0; i < BX_PARTITIONS_PER_MAP; i++)
+		{
+			if (tops[i] != 0)
+				callback(arg, first + i, tops[i]);
+		}
+	}
+	pfree(tops);
 }
 
 /* Copies the directory of a partition; false if it has none. */

@@ -25,14 +25,25 @@ _PG_init(void)
 	bx_options_init();
 }
 
+static const BxLayout *const layouts[] = {
+	&bx_layout_partitioned, &bx_layout_block
+};
+
+/* The layouts one after the other: the first for NULL, NULL after the last. */
+const BxLayout *
+bx_layout_next(const BxLayout *layout)
+{
+	int			i = 0;
+
+	while (layout != NULL && layouts[i++] != layout)
+		;
+	return i < lengthof(layouts) ? layouts[i] : NULL;
+}
+
 /* The callbacks of a layout, by the number in the metapage. */
 const BxLayout *
 bx_layout_by_id(Relation index, uint8 id)
 {
-	static const BxLayout *const layouts[] = {
-		&bx_layout_partitioned, &bx_layout_block
-	};
-
 	for (int i = 0; i < lengthof(layouts); i++)
 	{
 		if (layouts[i]->id == id)

@@ -57,6 +57,7 @@ struct BxHeapScan
 	bool		direct;			/* columns are read straight from the tuple */
 	BxHasher	hashers[INDEX_MAX_KEYS];
 	BufferAccessStrategy strategy;
+	Snapshot	snapshot;		/* only what it sees; NULL: all versions */
 	EState	   *estate;
 	ExprContext *econtext;
 	TupleTableSlot *slot;
@@ -145,6 +146,13 @@ bx_heapscan_begin(Relation heap, Relation index, IndexInfo *indexInfo,
 	return scan;
 }
 
+/* Has the scan collect only the rows that a snapshot sees. */
+void
+bx_heapscan_set_snapshot(BxHeapScan *scan, Snapshot snapshot)
+{
+	scan->snapshot = snapshot;
+}
+
 void
 bx_heapscan_end(BxHeapScan *scan)
 {
@@ -168,6 +176,13 @@ classify(BxHeapScan *scan, HeapTuple tuple, Buffer buffer, bool *live)
 	TransactionId dead_after;
 
 	*live = true;
+	if (scan->snapshot)
+	{
+		if (!HeapTupleSatisfiesVisibility(tuple, scan->snapshot, buffer))
+			return false;
+		scan->heap_tuples++;
+		return true;
+	}
 	if ((infomask & HEAP_XMIN_INVALID) == 0 &&
 		(infomask & HEAP_XMIN_COMMITTED) != 0 &&
 		(infomask & HEAP_XMAX_INVALID) != 0)

@@ -455,9 +455,10 @@ bx_packed_fill(const char *filter, size_t size, BxPackedFill *fill)
 	if (parts.probes == 0)
 	{
 		fill->doubt = true;
-		fill->rate = 1;
+		fill->fill = fill->rate = 1;
 		return;
 	}
+	fill->probes = parts.probes;
 	for (uint32_t i = 0; i < units; i++)
 	{
 		int			set = count_bits(filter + i * bytes, bytes);
@@ -465,5 +466,6 @@ bx_packed_fill(const char *filter, size_t size, BxPackedFill *fill)
 		fill->keys += bx_filter_fill_keys(set, (int) bytes * 8, parts.probes);
 		fill->rate += bx_filter_fill_rate(set, (int) bytes * 8, parts.probes) /
 			units;
+		fill->fill += set / (bytes * 8.0) / units;
 	}
 }

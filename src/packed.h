@@ -46,6 +46,8 @@ typedef struct BxPackedFill
 {
 	double		keys;
 	double		rate;			/* of false positives */
+	double		fill;			/* part of the bits that is set */
+	int			probes;
 	bool		doubt;			/* it matches everything */
 } BxPackedFill;
 

@@ -79,8 +79,8 @@ bx_page_init_slice(Page page, int level, uint32 node, uint32 slice,
  * Says what is wrong with a page that should be one of ours, or returns NULL.
  * What it has seen makes every access at the format's offsets safe.
  */
-static const char *
-find_problem(Page page, uint8 kind)
+const char *
+bx_page_problem(Page page, uint8 kind)
 {
 	PageHeader	header = (PageHeader) page;
 	Size		lower = BX_CONTENT_OFFSET + content_size(kind);
@@ -103,7 +103,7 @@ find_problem(Page page, uint8 kind)
 void
 bx_page_check(Relation index, Buffer buffer, uint8 kind)
 {
-	const char *problem = find_problem(BufferGetPage(buffer), kind);
+	const char *problem = bx_page_problem(BufferGetPage(buffer), kind);
 
 	if (problem)
 		bx_page_corrupted(index, BufferGetBlockNumber(buffer), problem);

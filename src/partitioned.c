@@ -987,7 +987,6 @@ partitioned_search(BxSearch *search)
  * ----------
  */
 
-
 /* Sums over the filters of one level. */
 typedef struct FilterSums
 {
@@ -996,13 +995,23 @@ typedef struct FilterSums
 	double		rates;
 } FilterSums;
 
+typedef struct StatsState
+{
+	Relation	index;
+	BxStats    *stats;
+	BufferAccessStrategy strategy;
+	FilterSums	segments;
+	FilterSums	summaries;
+} StatsState;
+
 static void
-add_node(Relation index, int level, uint32 node, const BxNodeDesc *desc,
-		 BufferAccessStrategy strategy, FilterSums *sums)
+add_node(StatsState *state, int level, uint32 node, const BxNodeDesc *desc,
+		 FilterSums *sums)
 {
 	BxMeasure	measure;
 
-	if (!bx_dir_measure(index, level, node, desc, strategy, &measure))
+	if (!bx_dir_measure(state->index, level, node, desc, state->strategy,
+						&measure))
 		return;
 	sums->filters += measure.nchildren;
 	sums->keys += measure.keys * measure.nchildren;
@@ -1011,35 +1020,33 @@ add_node(Relation index, int level, uint32 node, const BxNodeDesc *desc,
 
 /* Adds a partition to the statistics. */
 static void
-add_partition(Relation index, uint32 partition, BxStats *stats,
-			  BufferAccessStrategy strategy, FilterSums *segments,
-			  FilterSums *summaries)
+add_partition(void *arg, uint32 partition, BlockNumber blkno)
 {
+	StatsState *state = arg;
+	BxStats    *stats = state->stats;
 	BlockNumber index_blocks = 0;
-	BlockNumber blkno;
 	BxTopPageData top;
 
-	if (!bx_dir_read_top(index, partition, &top))
+	if (!bx_dir_read_top(state->index, partition, &top))
 		return;
-	bx_dir_tops(index, partition, 1, &blkno);
 	stats->partitions++;
-	bx_dir_check_desc(index, blkno, &top.self, &index_blocks);
+	bx_dir_check_desc(state->index, blkno, &top.self, &index_blocks);
 	if (top.self.state == BX_NODE_PRESENT)
 	{
 		stats->summarized++;
-		add_node(index, BX_LEVEL_PARTITION, partition, &top.self, strategy,
-				 summaries);
+		add_node(state, BX_LEVEL_PARTITION, partition, &top.self,
+				 &state->summaries);
 	}
 	for (int c = 0; c < BX_FANOUT; c++)
 	{
 		bx_vacuum_delay_point();
-		bx_dir_check_desc(index, blkno, &top.child[c], &index_blocks);
+		bx_dir_check_desc(state->index, blkno, &top.child[c], &index_blocks);
 		if (top.child[c].state != BX_NODE_PRESENT)
 			continue;
 		stats->segments++;
 		stats->slices += top.child[c].nslices;
-		add_node(index, BX_LEVEL_SEGMENT, partition * BX_FANOUT + c,
-				 &top.child[c], strategy, segments);
+		add_node(state, BX_LEVEL_SEGMENT, partition * BX_FANOUT + c,
+				 &top.child[c], &state->segments);
 	}
 }
 
@@ -1047,35 +1054,19 @@ static void
 partitioned_collect_stats(Relation index, BxStats *stats,
 						  BufferAccessStrategy strategy)
 {
-	BlockNumber *tops = palloc(sizeof(BlockNumber) * BX_PARTITIONS_PER_MAP);
-	FilterSums	segments = {0};
-	FilterSums	summaries = {0};
+	StatsState	state = {.index = index,.stats = stats,.strategy = strategy};
 	BxMetaPageData meta;
 
 	memset(stats, 0, sizeof(*stats));
 	bx_meta_read(index, &meta);
-	for (uint32 map = 0; map < BX_MAX_MAPS; map++)
+	bx_dir_each_top(index, &meta, add_partition, &state);
+	if (state.segments.filters > 0)
 	{
-		uint32		first = map * BX_PARTITIONS_PER_MAP;
-
-		if (meta.map[map] == 0)
-			continue;
-		bx_dir_tops(index, first, BX_PARTITIONS_PER_MAP, tops);
-		for (uint32 i = 0; i < BX_PARTITIONS_PER_MAP; i++)
-		{
-			if (tops[i] != 0)
-				add_partition(index, first + i, stats, strategy, &segments,
-							  &summaries);
-		}
+		stats->range_keys = state.segments.keys / state.segments.filters;
+		stats->segment_rate = state.segments.rates / state.segments.filters;
 	}
-	if (segments.filters > 0)
-	{
-		stats->range_keys = segments.keys / segments.filters;
-		stats->segment_rate = segments.rates / segments.filters;
-	}
-	if (summaries.filters > 0)
-		stats->summary_rate = summaries.rates / summaries.filters;
-	pfree(tops);
+	if (state.summaries.filters > 0)
+		stats->summary_rate = state.summaries.rates / state.summaries.filters;
 }
 
 /*
@@ -1117,6 +1108,7 @@ partitioned_search_pages(const BxStats *stats, double ranges, double elements,
 const BxLayout bx_layout_partitioned = {
 	.id = BX_LAYOUT_PARTITIONED,
 	.build_plan = partitioned_build_plan,
+	.name = "partitioned",
 	.build_begin = partitioned_build_begin,
 	.build_add = partitioned_build_add,
 	.build_unit = partitioned_build_unit,
@@ -1129,4 +1121,10 @@ const BxLayout bx_layout_partitioned = {
 	.repair = bx_rebuild_index,
 	.collect_stats = partitioned_collect_stats,
 	.search_pages = partitioned_search_pages,
+	.shown_by = "bloomidx_segments",
+	.walk = bx_partitioned_walk,
+	.check_claims = bx_partitioned_check_claims,
+	.check_pages = bx_partitioned_check_pages,
+	.check_keys = bx_partitioned_check_keys,
+	.estimate = bx_partitioned_estimate,
 };

@@ -346,6 +346,23 @@ rebuild_safely(Rebuild *rebuild)
 		drop_shadow(rebuild->vacuum->index, rebuild->partition);
 }
 
+/* Whether the fill of a node's filters says that they need more space. */
+bool
+bx_rebuild_is_overfull(const BxNodeDesc *desc, const BxMeasure *measure,
+					   double target)
+{
+	return measure->rate > target * BX_RATE_TOLERANCE &&
+		measure->keys > desc->keys * BX_KEYS_TOLERANCE &&
+		!(desc->flags & BX_DESC_DOUBT);
+}
+
+/* Whether a partition of so many segments should have a summary. */
+bool
+bx_rebuild_wants_summary(uint32 partition, int segments)
+{
+	return partition > 0 || segments >= BX_MIN_SEGMENTS_FOR_SUMMARY;
+}
+
 /*
  * Whether a node that has slices should get other ones.  "growing" says that
  * more keys are still to come, so that it is not too empty yet; "doubtful" is
@@ -369,9 +386,7 @@ needs_other_slices(Rebuild *rebuild, bool growing, int doubtful)
 	 */
 	if ((desc->flags & BX_DESC_DOUBT) && measure.nfull > 2 * doubtful)
 		return true;
-	if (measure.rate > target_rate(rebuild) * BX_RATE_TOLERANCE &&
-		measure.keys > desc->keys * BX_KEYS_TOLERANCE &&
-		!(desc->flags & BX_DESC_DOUBT))
+	if (bx_rebuild_is_overfull(desc, &measure, target_rate(rebuild)))
 		return true;
 	if (growing || measure.keys > desc->keys / 2)
 		return false;
@@ -392,16 +407,15 @@ needs_rebuild(Rebuild *rebuild, bool growing, int segments, int doubtful)
 			return false;
 		case BX_NODE_UNKNOWN:
 			return rebuild->level == BX_LEVEL_SEGMENT ||
-				rebuild->partition > 0 ||
-				segments >= BX_MIN_SEGMENTS_FOR_SUMMARY;
+				bx_rebuild_wants_summary(rebuild->partition, segments);
 		default:
 			return needs_other_slices(rebuild, growing, doubtful);
 	}
 }
 
 /* Segments of a partition, and how many of them are in doubt. */
-static int
-count_segments(const BxTopPageData *top, int *doubtful)
+int
+bx_rebuild_count_segments(const BxTopPageData *top, int *doubtful)
 {
 	int			n = 0;
 
@@ -447,7 +461,7 @@ repair_partition(Rebuild *rebuild, uint32 partition, uint32 last_segment)
 	/* the summary last, when the segments are what they can be */
 	if (!bx_dir_read_top(index, partition, &top))
 		return;
-	segments = count_segments(&top, &doubtful);
+	segments = bx_rebuild_count_segments(&top, &doubtful);
 	rebuild->level = BX_LEVEL_PARTITION;
 	rebuild->child = BX_CHILD_SELF;
 	rebuild->node = partition;

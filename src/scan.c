@@ -16,6 +16,7 @@
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
+#include "utils/snapmgr.h"
 
 #include "bloomidx.h"
 
@@ -209,11 +210,17 @@ bx_scan_add_range(BxSearch *search, uint32 range)
 	uint64		first = (uint64) range << search->lg_base;
 	uint64		end = Min(first + (1 << search->lg_base), search->heap_blocks);
 
-	for (uint64 blkno = first; blkno < end; blkno++)
-	{
-		tbm_add_page(search->tbm, (BlockNumber) blkno);
-		search->npages++;
-	}
+	if (first >= end)
+		return;
+	search->found(search->arg, (BlockNumber) first, (uint32) (end - first));
+	search->npages += end - first;
+}
+
+static void
+add_to_bitmap(void *arg, BlockNumber first, uint32 npages)
+{
+	for (uint32 i = 0; i < npages; i++)
+		tbm_add_page((TIDBitmap *) arg, first + i);
 }
 
 /*
@@ -253,10 +260,35 @@ bxgetbitmap(IndexScanDesc scan, TIDBitmap *tbm)
 		search.snapshot = scan->xs_snapshot;
 		search.query = &query;
 		search.heap_blocks = get_heap_blocks(index);
-		search.tbm = tbm;
+		search.found = add_to_bitmap;
+		search.arg = tbm;
 		bx_layout_by_id(index, layout)->search(&search);
 	}
 	MemoryContextSwitchTo(oldcxt);
 	MemoryContextReset(opaque->cxt);
 	return search.npages;
+}
+
+/*
+ * Searches for a single hash, for the functions that show what is found, in
+ * the current memory context.  The caller has locks on both.
+ */
+void
+bx_scan_hash(Relation heap, Relation index, uint64 hash, BxFoundCallback found,
+			 void *arg)
+{
+	BxElement	element = {.hash = hash,.key = 0};
+	BxQuery		query = {.nkeys = 1,.nelements = 1,.elements = &element};
+	BxSearch	search = {0};
+	uint8		layout;
+
+	if (!bx_dir_geometry(index, &layout, &search.lg_base))
+		return;
+	search.index = index;
+	search.snapshot = GetActiveSnapshot();
+	search.query = &query;
+	search.heap_blocks = RelationGetNumberOfBlocks(heap);
+	search.found = found;
+	search.arg = arg;
+	bx_layout_by_id(index, layout)->search(&search);
 }

@@ -333,41 +333,14 @@ bxvacuumcleanup(IndexVacuumInfo *info, IndexBulkDeleteResult *stats)
 	return stats;
 }
 
-/* Opens an index of ours that can be worked on, or fails. */
-static Relation
-open_index(Oid indexoid, LOCKMODE lockmode)
-{
-	Relation	index = index_open(indexoid, lockmode);
-
-	if (index->rd_rel->relkind != RELKIND_INDEX ||
-		index->rd_indam->ambuild != bxbuild)
-		ereport(ERROR,
-				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
-				 errmsg("\"%s\" is not a bloomidx index",
-						RelationGetRelationName(index))));
-	if (RELATION_IS_OTHER_TEMP(index))
-		ereport(ERROR,
-				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("cannot access temporary indexes of other sessions")));
-	if (!index->rd_index->indisvalid)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("index \"%s\" is not valid",
-						RelationGetRelationName(index))));
-	return index;
-}
-
 /* Does what VACUUM does to an index, on demand. */
 Datum
 bloomidx_summarize(PG_FUNCTION_ARGS)
 {
 	Oid			indexoid = PG_GETARG_OID(0);
-	Oid			heapoid;
 	Relation	heap;
 	Relation	index;
-	Oid			userid;
-	int			sec_context;
-	int			nestlevel;
+	BxIdentity	identity;
 	BxVacuum	vacuum;
 
 	if (RecoveryInProgress())
@@ -381,26 +354,12 @@ bloomidx_summarize(PG_FUNCTION_ARGS)
 		aclcheck_error(ACLCHECK_NOT_OWNER, OBJECT_INDEX,
 					   get_rel_name(indexoid));
 
-	/* table before index; what is not an index fails at the latter */
-	heapoid = IndexGetRelation(indexoid, true);
-	heap = OidIsValid(heapoid) ?
-		table_open(heapoid, ShareUpdateExclusiveLock) : NULL;
-	index = open_index(indexoid, RowExclusiveLock);
-	if (heap == NULL || heapoid != IndexGetRelation(indexoid, false))
-		ereport(ERROR,
-				(errcode(ERRCODE_UNDEFINED_TABLE),
-				 errmsg("could not open parent table of index \"%s\"",
-						RelationGetRelationName(index))));
+	bx_open(indexoid, ShareUpdateExclusiveLock, RowExclusiveLock, &heap,
+			&index);
 
-	/* index expressions run as the table's owner, as in VACUUM */
-	GetUserIdAndSecContext(&userid, &sec_context);
-	SetUserIdAndSecContext(heap->rd_rel->relowner,
-						   sec_context | SECURITY_RESTRICTED_OPERATION);
-	nestlevel = NewGUCNestLevel();
-	bx_restrict_search_path();
+	bx_open_become_owner(heap, &identity);
 	vacuum_index(heap, index, NULL, DEBUG1, &vacuum);
-	AtEOXact_GUC(false, nestlevel);
-	SetUserIdAndSecContext(userid, sec_context);
+	bx_open_become_caller(&identity);
 
 	index_close(index, RowExclusiveLock);
 	table_close(heap, ShareUpdateExclusiveLock);

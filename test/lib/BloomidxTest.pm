@@ -27,6 +27,7 @@ our @EXPORT = qw(
   start_pgbench
   poll_until
   kill9_all
+  indexes_are_good
   log_is_clean
 );
 
@@ -179,6 +180,28 @@ BEGIN
 	RETURN lost;
 END $$;
 
+-- Verify all bloomidx indexes; returns how many, and the failures.  With a pattern only those of such names, which may
+-- come and go meanwhile.
+CREATE FUNCTION oracle_check(pattern text DEFAULT '%', OUT indexes int, OUT failures text[]) LANGUAGE plpgsql
+SET client_min_messages = warning AS $$
+DECLARE
+	i record;
+BEGIN
+	indexes := 0;
+	FOR i IN SELECT c.oid, c.relname FROM pg_index x JOIN pg_class c ON c.oid = x.indexrelid JOIN pg_am a ON a.oid = c.relam
+			 WHERE a.amname = 'bloomidx' AND c.relkind = 'i' AND x.indisvalid AND c.relname LIKE pattern
+				 AND (c.relpersistence = 'p' OR c.relpersistence = 'u' AND NOT pg_is_in_recovery()) LOOP
+		BEGIN
+			PERFORM bloomidx_check(i.oid);
+			indexes := indexes + 1;
+		EXCEPTION WHEN OTHERS THEN
+			IF pattern = '%' OR SQLERRM !~ 'could not open|is not valid' THEN
+				failures := failures || format('%s: %s', i.relname, SQLERRM);
+			END IF;
+		END;
+	END LOOP;
+END $$;
+
 -- For clients that run while others change the table: look up the rows of some random pages, and fail if one is not
 -- found.  It is one statement, hence one snapshot, that sees a row and has to find it.
 CREATE FUNCTION oracle_look_up(tab text, cols text[], predicate text DEFAULT 'true') RETURNS void LANGUAGE plpgsql AS $$
@@ -287,11 +310,23 @@ sub report
 	return;
 }
 
-# No crash, failed assertion or inconsistency in the server's log.
+# bloomidx_check() is content with all indexes.
+sub indexes_are_good
+{
+	my ($node, $what) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	my ($n, $failures) = split /\|/, $node->safe_psql('postgres', 'SELECT * FROM oracle_check()'), 2;
+
+	return is($failures, '', "$what: bloomidx_check of $n indexes on " . $node->name);
+}
+
+# The end of a test: no crash, failed assertion or inconsistency in the server's log; and if the server is running, what
+# the test has left behind is verified.
 sub log_is_clean
 {
 	my ($node, $what) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	indexes_are_good($node, $what) if -e $node->data_dir . '/postmaster.pid';
 	my @bad = grep { /terminated by signal|PANIC:|TRAP:|inconsistent page found|stuck spinlock/ }
 	  split /\n/, slurp_file($node->logfile);
 

@@ -1,6 +1,6 @@
 # Filters are rebuilt all the time, and their pages recycled, while clients write, read on the primary and read on a
-# standby; then the primary is killed.  No reader misses a row, and after recovery all rows are found.  At the end the
-# standby is promoted.
+# standby; then the primary is killed.  No reader misses a row, bloomidx_check() finds nothing on either, and after
+# recovery all rows are found.  At the end the standby is promoted.
 #
 #   BLOOMIDX_CRASHES  number of rounds (2)
 #   BLOOMIDX_SECONDS  duration of each (5)
@@ -72,7 +72,18 @@ my %repair = (
 	repair => [ 3, "INSERT INTO repairs SELECT bloomidx_summarize('churn_k');\n" ],
 	vacuum => [ 1, "VACUUM churn;\n" ],
 	reindex => [ 1, "REINDEX INDEX CONCURRENTLY churn_k;\n" ]);
-my %look = (look => [ 1, "SELECT oracle_look_up('churn', '{k,t}');\n" ]);
+my $check = q{
+DO $$
+DECLARE
+	c record;
+BEGIN
+	SELECT * INTO c FROM oracle_check('churn%');
+	IF c.failures IS NOT NULL THEN
+		RAISE EXCEPTION '%', c.failures;
+	END IF;
+END $$;
+};
+my %look = (look => [ 2, "SELECT oracle_look_up('churn', '{k,t}');\n" ], check => [ 1, $check ]);
 
 sub no_client_failed
 {
@@ -91,6 +102,7 @@ foreach my $round (1 .. $rounds)
 {
 	my $writers = start_pgbench($primary, \%write, '-c', 4, '-j', 1, '-T', 600);
 	my $repairers = start_pgbench($primary, \%repair, '-c', 1, '-T', 600);
+	my $checkers = start_pgbench($primary, { check_primary => [ 1, $check ] }, '-c', 1, '-T', 600);
 	my $readers = start_pgbench($standby, \%look, '-c', 2, '-T', $seconds + 1);
 	my $enough = time + $seconds;
 
@@ -99,6 +111,7 @@ foreach my $round (1 .. $rounds)
 	kill9_all($primary);
 	no_client_failed($writers, "round $round, writers", 1);
 	no_client_failed($repairers, "round $round, repairs", 1);
+	no_client_failed($checkers, "round $round, checks", 1);
 
 	$primary->start;
 	all_rows_found($primary, 'churn', $_, 'churn_k', 1000, "round $round, after recovery") foreach 'k', 't';

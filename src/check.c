@@ -1,0 +1,242 @@
+/*-------------------------------------------------------------------------
+ *
+ * check.c
+ *	  bloomidx_check(): verifies an index, while it is read and written.
+ *
+ * Three steps, each by the layout's callbacks:
+ *
+ *	1. Claims.  Everything that names pages claims them.  No page may be
+ *	   claimed twice, or be both claimed and free: whoever gets it next would
+ *	   overwrite filters.  A page that nobody claims is only a waste.  The
+ *	   lock under which pages are allocated and freed is held meanwhile; it
+ *	   makes those wait who need new pages, for as long as the directory takes
+ *	   to read, which is short.  On a standby nothing keeps replay from
+ *	   changing the directory while it is read, so there a contradiction
+ *	   counts only if it is still there after several attempts.
+ *
+ *	2. Pages.  Each must be what the directory says.
+ *
+ *	3. Keys.  Every row that a snapshot sees is looked up in the filters.  All
+ *	   that makes a search right makes this right, beside inserts and VACUUM,
+ *	   and on a standby: whoever inserted the row had set its bits before he
+ *	   committed, and descriptors are read after the snapshot is taken.  A row
+ *	   whose insert is under way is not visible.  A version that a HOT update
+ *	   made is on the same page as its predecessors, so it is in the same
+ *	   range's filter.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/genam.h"
+#include "access/table.h"
+#include "access/xlog.h"
+#include "catalog/index.h"
+#include "fmgr.h"
+#include "miscadmin.h"
+#include "storage/lmgr.h"
+#include "utils/rel.h"
+#include "utils/snapmgr.h"
+
+#include "bloomidx.h"
+
+PG_FUNCTION_INFO_V1(bloomidx_check);
+
+/* On a standby: how often, and how long apart in microseconds. */
+#define MAX_ATTEMPTS		20
+#define ATTEMPT_DELAY		50000L
+
+/*
+ * Two things that were read one after the other, the second at blkno, do not
+ * fit together.
+ */
+void
+bx_check_contradiction(BxCheck *check, BlockNumber blkno, const char *problem)
+{
+	if (!check->may_retry)
+		bx_page_corrupted(check->index, blkno, problem);
+	check->contradiction = true;
+}
+
+static bool
+is_claimed(const BxCheck *check, BlockNumber blkno)
+{
+	return (check->claimed[blkno / 8] & (1 << (blkno % 8))) != 0;
+}
+
+/* What stands at blkno names n pages from start on. */
+void
+bx_check_claim(BxCheck *check, BlockNumber blkno, BlockNumber start, uint32 n)
+{
+	for (uint64 page = start; page < (uint64) start + n; page++)
+	{
+		if (page >= check->nblocks)
+		{
+			bx_check_contradiction(check, blkno,
+								   "names a page behind the end");
+			return;
+		}
+		if (is_claimed(check, (BlockNumber) page))
+		{
+			bx_check_contradiction(check, blkno,
+								   psprintf("names block " UINT64_FORMAT ", which something else names, too",
+											page));
+			return;
+		}
+		check->claimed[page / 8] |= 1 << (page % 8);
+	}
+}
+
+/* A key of a range is not where it should be: at blkno. */
+void
+bx_check_lost_key(BxCheck *check, BlockNumber blkno, uint32 range,
+				  const char *where)
+{
+	uint64		first = (uint64) range << check->lg_base;
+
+	bx_page_corrupted(check->index, blkno,
+					  psprintf("a key of heap blocks " UINT64_FORMAT " to " UINT64_FORMAT " is not in %s",
+							   first, first + (1 << check->lg_base) - 1,
+							   where));
+}
+
+/* Reads all that names pages. */
+static void
+read_claims(BxCheck *check, const BxLayout *layout)
+{
+	BxMetaPageData meta;
+
+	bx_meta_read(check->index, &meta);
+	check->nblocks = RelationGetNumberOfBlocks(check->index);
+	check->claimed = palloc_extended(check->nblocks / 8 + 1,
+									 MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
+	bx_check_claim(check, BX_METAPAGE_BLKNO, BX_METAPAGE_BLKNO, 1);
+	layout->check_claims(check, &meta);
+
+	/* what is not in the file is not used; see take_pages */
+	for (uint32 i = 0; i < meta.nfree; i++)
+	{
+		if ((uint64) meta.free[i].start + meta.free[i].npages <= check->nblocks)
+			bx_check_claim(check, BX_METAPAGE_BLKNO, meta.free[i].start,
+						   meta.free[i].npages);
+	}
+}
+
+static void
+report_unclaimed(BxCheck *check)
+{
+	BlockNumber unclaimed = 0;
+
+	for (BlockNumber blkno = 0; blkno < check->nblocks; blkno++)
+	{
+		if (!is_claimed(check, blkno))
+			unclaimed++;
+	}
+	if (unclaimed > 0)
+		ereport(NOTICE,
+				(errmsg_plural("index \"%s\" has %u page that nothing names",
+							   "index \"%s\" has %u pages that nothing names",
+							   unclaimed,
+							   RelationGetRelationName(check->index),
+							   unclaimed),
+				 errdetail("This does no harm, and they are used again, at the latest after a VACUUM.")));
+}
+
+static void
+check_claims(BxCheck *check, const BxLayout *layout)
+{
+	bool		recovery = RecoveryInProgress();
+
+	for (int attempt = 1;; attempt++)
+	{
+		CHECK_FOR_INTERRUPTS();
+		check->may_retry = recovery && attempt < MAX_ATTEMPTS;
+		check->contradiction = false;
+		if (!recovery)
+			LockPage(check->index, BX_METAPAGE_BLKNO, ShareLock);
+		read_claims(check, layout);
+		if (!recovery)
+			UnlockPage(check->index, BX_METAPAGE_BLKNO, ShareLock);
+		if (!check->contradiction)
+			break;
+		pfree(check->claimed);
+		pg_usleep(ATTEMPT_DELAY);
+	}
+	report_unclaimed(check);
+	pfree(check->claimed);
+}
+
+typedef struct KeysState
+{
+	BxCheck    *check;
+	const BxLayout *layout;
+} KeysState;
+
+static void
+check_range(void *arg, uint32 range, double done, const uint64 *keys,
+			Size nkeys, bool doubt)
+{
+	KeysState  *state = arg;
+
+	state->layout->check_keys(state->check, range, keys, nkeys);
+}
+
+/* Looks up all rows of the heap that are visible; returns how many. */
+static int64
+check_keys(BxCheck *check, const BxLayout *layout)
+{
+	KeysState	state = {check, layout};
+	Snapshot	snapshot = RegisterSnapshot(GetLatestSnapshot());
+	BlockNumber heap_blocks = RelationGetNumberOfBlocks(check->heap);
+	BxMetaPageData meta;
+	BxHeapScan *scan;
+	double		heap_tuples;
+	double		index_tuples;
+
+	/* if no key has ever come, no row may be there in any range */
+	bx_meta_read(check->index, &meta);
+	check->lg_base = meta.lg_base == BX_LG_BASE_UNSET ? 0 : meta.lg_base;
+	scan = bx_heapscan_begin(check->heap, check->index,
+							 BuildIndexInfo(check->index),
+							 (Size) work_mem * 1024);
+	bx_heapscan_set_snapshot(scan, snapshot);
+	bx_heapscan_ranges(scan, check->lg_base, 0,
+					   bx_dir_ranges(heap_blocks, check->lg_base),
+					   heap_blocks, check_range, &state);
+	bx_heapscan_tuples(scan, &heap_tuples, &index_tuples);
+	bx_heapscan_end(scan);
+	UnregisterSnapshot(snapshot);
+	return (int64) index_tuples;
+}
+
+/*
+ * Verifies an index, and returns the number of rows that were looked up.
+ */
+Datum
+bloomidx_check(PG_FUNCTION_ARGS)
+{
+	Oid			indexoid = PG_GETARG_OID(0);
+	bool		heapallindexed = PG_GETARG_BOOL(1);
+	int64		rows = 0;
+	BxCheck		check = {0};
+	BxIdentity	identity;
+	BxMetaPageData meta;
+	const BxLayout *layout;
+
+	bx_open_check_access(indexoid, false);
+	bx_open(indexoid, AccessShareLock, AccessShareLock, &check.heap,
+			&check.index);
+	bx_open_become_owner(check.heap, &identity);
+	check.strategy = GetAccessStrategy(BAS_BULKREAD);
+	bx_meta_read(check.index, &meta);
+	layout = bx_layout_by_id(check.index, meta.layout);
+	check_claims(&check, layout);
+	layout->check_pages(&check);
+	if (heapallindexed)
+		rows = check_keys(&check, layout);
+	FreeAccessStrategy(check.strategy);
+	bx_open_become_caller(&identity);
+	index_close(check.index, AccessShareLock);
+	table_close(check.heap, AccessShareLock);
+	PG_RETURN_INT64(rows);
+}
