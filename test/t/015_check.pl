@@ -306,7 +306,8 @@ foreach my $file (values %heap_file)
 $node->start;
 $node->safe_psql('postgres',
 	join '', map { "CREATE INDEX ${_}_ix ON $_ "
-		  . using_index('k', pages_per_range => 1, false_positive_rate => 0.00001, layout => /^block_/ ? 'block' : 'partitioned') . ';' } @tables);
+		  . 'USING bloomidx (k) WITH (pages_per_range = 1, false_positive_rate = 0.00001, layout = '
+		  . (/^block_/ ? 'block' : 'partitioned') . ');' } @tables);
 my %index_file = query_paths('_ix');
 $node->stop;
 my %yesterday = map { $_ => slurp_file($node->data_dir . "/$index_file{$_}") } keys %index_file;
