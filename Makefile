@@ -9,6 +9,7 @@
 #   make unit               the tests of the pure C core alone; needs no PostgreSQL
 #   make bench [ROWS=n]     the long comparison: ratios to a B-tree, and the cost of loading
 #   make planner [ROWS=n]   does the planner choose the fastest way?
+#   make build-bench [ROWS=n]  how long CREATE INDEX takes, and how much memory
 #   make lint               cppcheck            make indent, make indent-check    pg_bsd_indent
 #
 # On Debian and its like check, demo, bench, lint and indent install the packages that they need and do not find.
@@ -34,7 +35,7 @@ override with_llvm = no
 
 # Goals that are scripts.  They find or install PostgreSQL themselves, so they must not need pg_config here,
 # and PGXS has a "check" of its own, which only says that it is not supported.
-SCRIPTED = demo check soak bench planner unit lint indent indent-check
+SCRIPTED = demo check soak bench build-bench planner unit lint indent indent-check
 
 ifneq ($(filter $(SCRIPTED),$(MAKECMDGOALS)),)
 
@@ -63,6 +64,9 @@ demo:
 
 bench:
 	@bench/compare
+
+build-bench:
+	@bench/build
 
 planner:
 	@bench/planner
