@@ -12,6 +12,7 @@
 #   make planner [ROWS=n]   does the planner choose the fastest way?
 #   make layouts [ROWS=n]   the two layouts beside each other, on a key that suits each
 #   make dist               bloomidx-VERSION.tar.gz, and .zip as PGXN wants it, of the last commit
+#   make build-bench [ROWS=n]  how long CREATE INDEX takes, and how much memory
 #   make lint               cppcheck            make indent, make indent-check    pg_bsd_indent
 #
 # On Debian and its like check, demo, bench, lint and indent install the packages that they need and do not find.
@@ -37,7 +38,7 @@ override with_llvm = no
 
 # Goals that are scripts.  They find or install PostgreSQL themselves, so they must not need pg_config here,
 # and PGXS has a "check" of its own, which only says that it is not supported.
-SCRIPTED = demo check matrix soak bench planner layouts unit lint indent indent-check dist
+SCRIPTED = demo check matrix soak bench build-bench planner layouts unit lint indent indent-check dist
 
 ifneq ($(filter $(SCRIPTED),$(MAKECMDGOALS)),)
 
@@ -74,6 +75,9 @@ demo:
 
 bench:
 	@bench/compare
+
+build-bench:
+	@bench/build
 
 planner:
 	@bench/planner

@@ -250,6 +250,7 @@ typedef struct BxHasher
 	Oid			collation;
 	uint64		seed;
 	int			kind;
+	bool		is_fixed;		/* needs no memory, and cannot fail */
 } BxHasher;
 
 /* Inserts of one statement, kept in ii_AmCache. */

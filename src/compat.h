@@ -17,6 +17,9 @@
 #include "nodes/tidbitmap.h"
 #include "storage/bufmgr.h"
 #include "storage/lmgr.h"
+#if PG_VERSION_NUM >= 170000
+#include "storage/read_stream.h"
+#endif
 #include "utils/acl.h"
 #include "utils/guc.h"
 #include "utils/rel.h"
@@ -128,5 +131,74 @@ bx_extend(Relation rel, ForkNumber fork, uint32 npages, uint32 *n)
 #endif
 	return blkno;
 }
+
+/*
+ * Reads blocks of a relation in order.  17 has streams, which read ahead, and
+ * several blocks at once.  Before, that is left to the operating system, which
+ * sees that the blocks come in order.
+ */
+typedef struct BxReader
+{
+	Relation	rel;
+	BufferAccessStrategy strategy;
+	BlockNumber next;
+	BlockNumber end;
+#if PG_VERSION_NUM >= 170000
+	ReadStream *stream;
+#endif
+} BxReader;
+
+#if PG_VERSION_NUM < 170000
+
+static inline void
+bx_reader_start(BxReader *reader)
+{
+}
+
+static inline Buffer
+bx_reader_next(BxReader *reader)
+{
+	return ReadBufferExtended(reader->rel, MAIN_FORKNUM, reader->next++,
+							  RBM_NORMAL, reader->strategy);
+}
+
+static inline void
+bx_reader_stop(BxReader *reader)
+{
+}
+
+#else
+
+static inline BlockNumber
+bx_reader_choose(ReadStream * stream, void *arg, void *per_buffer)
+{
+	BxReader   *reader = arg;
+
+	return reader->next < reader->end ? reader->next++ : InvalidBlockNumber;
+}
+
+static inline void
+bx_reader_start(BxReader *reader)
+{
+	reader->stream = read_stream_begin_relation(READ_STREAM_MAINTENANCE |
+												READ_STREAM_SEQUENTIAL,
+												reader->strategy, reader->rel,
+												MAIN_FORKNUM, bx_reader_choose,
+												reader, 0);
+}
+
+static inline Buffer
+bx_reader_next(BxReader *reader)
+{
+	return read_stream_next_buffer(reader->stream, NULL);
+}
+
+static inline void
+bx_reader_stop(BxReader *reader)
+{
+	read_stream_end(reader->stream);
+}
+
+#endif
 
 #endif							/* BX_COMPAT_H */

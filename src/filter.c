@@ -142,30 +142,37 @@ bx_filter_plan(double keys, double target, int nrows)
 }
 
 /*
- * Transposes a matrix of 64 x 64 bits: halves, then quarters and so on change
- * places across the diagonal.
+ * A step of the transposition of 64 x 64 bits: in each square of 2 x width
+ * bits, the upper right and the lower left quarter change places.  The width is
+ * a constant, so that the compiler can use vector instructions.
  */
+static inline void
+swap_quarters(uint64_t *block, const int width, const uint64_t mask)
+{
+	for (int first = 0; first < 64; first += 2 * width)
+	{
+		uint64_t   *a = block + first;
+		uint64_t   *b = a + width;
+
+		for (int i = 0; i < width; i++)
+		{
+			uint64_t	swap = ((a[i] >> width) ^ b[i]) & mask;
+
+			a[i] ^= swap << width;
+			b[i] ^= swap;
+		}
+	}
+}
+
 static void
 transpose_block(uint64_t *block)
 {
-	uint64_t	mask = UINT64_C(0x00000000FFFFFFFF);
-
-	for (int width = 32; width > 0; width /= 2, mask ^= mask << width)
-	{
-		for (int first = 0; first < 64; first += 2 * width)
-		{
-			uint64_t   *a = block + first;
-			uint64_t   *b = a + width;
-
-			for (int i = 0; i < width; i++)
-			{
-				uint64_t	swap = ((a[i] >> width) ^ b[i]) & mask;
-
-				a[i] ^= swap << width;
-				b[i] ^= swap;
-			}
-		}
-	}
+	swap_quarters(block, 32, UINT64_C(0x00000000FFFFFFFF));
+	swap_quarters(block, 16, UINT64_C(0x0000FFFF0000FFFF));
+	swap_quarters(block, 8, UINT64_C(0x00FF00FF00FF00FF));
+	swap_quarters(block, 4, UINT64_C(0x0F0F0F0F0F0F0F0F));
+	swap_quarters(block, 2, UINT64_C(0x3333333333333333));
+	swap_quarters(block, 1, UINT64_C(0x5555555555555555));
 }
 
 /*

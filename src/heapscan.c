@@ -55,6 +55,7 @@ struct BxHeapScan
 	int			natts;
 	bool		computed;		/* has an expression or a predicate */
 	bool		direct;			/* columns are read straight from the tuple */
+	bool		allocates;		/* a row may need memory */
 	BxHasher	hashers[INDEX_MAX_KEYS];
 	BufferAccessStrategy strategy;
 	Snapshot	snapshot;		/* only what it sees; NULL: all versions */
@@ -125,8 +126,12 @@ bx_heapscan_begin(Relation heap, Relation index, IndexInfo *indexInfo,
 	scan->computed = indexInfo->ii_Expressions != NIL ||
 		indexInfo->ii_Predicate != NIL;
 	scan->direct = is_direct(scan);
+	scan->allocates = scan->computed;
 	for (int i = 0; i < scan->natts; i++)
+	{
 		bx_hasher_init(&scan->hashers[i], index, i + 1);
+		scan->allocates |= !scan->hashers[i].is_fixed;
+	}
 	scan->strategy = GetAccessStrategy(BAS_BULKREAD);
 	scan->estate = CreateExecutorState();
 	scan->econtext = GetPerTupleExprContext(scan->estate);
@@ -264,10 +269,13 @@ list_versions(BxHeapScan *scan, Buffer buffer, Version *versions)
 	for (OffsetNumber off = FirstOffsetNumber; off <= max; off++)
 	{
 		versions[n].live = all_visible;
-		if (locate_tuple(page, off, &tuple) &&
-			(all_visible ||
-			 classify(scan, &tuple, buffer, &versions[n].live)))
-			versions[n++].offnum = off;
+		if (!locate_tuple(page, off, &tuple))
+			continue;
+		if (all_visible)
+			__builtin_prefetch(tuple.t_data);
+		else if (!classify(scan, &tuple, buffer, &versions[n].live))
+			continue;
+		versions[n++].offnum = off;
 	}
 	LockBuffer(buffer, BUFFER_LOCK_UNLOCK);
 	if (all_visible)
@@ -404,7 +412,7 @@ reserve(BxHeapScan *scan, Size n)
 		resize_table(scan, pg_nextpower2_64(needed * 2));
 }
 
-/* Collects the keys of a heap page, on which we have a pin. */
+/* Collects the keys of a heap page, and lets go of it. */
 static void
 collect_page(BxHeapScan *scan, Buffer buffer)
 {
@@ -420,25 +428,22 @@ collect_page(BxHeapScan *scan, Buffer buffer)
 	{
 		if (locate_tuple(BufferGetPage(buffer), versions[i].offnum, &tuple))
 			add_tuple(scan, &tuple, buffer, versions[i].live);
-		ResetExprContext(scan->econtext);
+		if (scan->allocates)
+			ResetExprContext(scan->econtext);
 	}
 	MemoryContextSwitchTo(oldcxt);
 	ExecClearTuple(scan->slot);
+	ReleaseBuffer(buffer);
+	BX_PAUSE(BX_PAUSE_BUILD_PAGE);
 }
 
 /* Collects the keys of one heap page, in addition to what there is. */
 void
 bx_heapscan_block(BxHeapScan *scan, BlockNumber blkno)
 {
-	Buffer		buffer;
-
-	/* answers to interrupts as well, and VACUUM's delay is for VACUUM only */
-	bx_vacuum_delay_point();
-	buffer = ReadBufferExtended(scan->heap, MAIN_FORKNUM, blkno, RBM_NORMAL,
-								scan->strategy);
-	collect_page(scan, buffer);
-	ReleaseBuffer(buffer);
-	BX_PAUSE(BX_PAUSE_BUILD_PAGE);
+	CHECK_FOR_INTERRUPTS();
+	collect_page(scan, ReadBufferExtended(scan->heap, MAIN_FORKNUM, blkno,
+										  RBM_NORMAL, scan->strategy));
 }
 
 /* Whether the keys should be taken away before the next page. */
@@ -493,7 +498,11 @@ bx_heapscan_ranges(BxHeapScan *scan, uint8 lg_base, uint64 first_range,
 				   BxRangeCallback callback, void *arg)
 {
 	uint32		pages_per_range = 1 << lg_base;
+	BxReader	reader = {scan->heap, scan->strategy};
 
+	reader.next = (BlockNumber) Min(first_range << lg_base, heap_blocks);
+	reader.end = (BlockNumber) Min(end_range << lg_base, heap_blocks);
+	bx_reader_start(&reader);
 	for (uint64 range = first_range; range < end_range; range++)
 	{
 		uint64		first = range << lg_base;
@@ -505,7 +514,9 @@ bx_heapscan_ranges(BxHeapScan *scan, uint8 lg_base, uint64 first_range,
 		bx_heapscan_clear(scan);
 		for (uint64 blkno = first; blkno < end; blkno++)
 		{
-			bx_heapscan_block(scan, (BlockNumber) blkno);
+			/* answers to interrupts, too; the delay is for VACUUM only */
+			bx_vacuum_delay_point();
+			collect_page(scan, bx_reader_next(&reader));
 			if (blkno + 1 < end && is_full(scan))
 			{
 				n = bx_heapscan_keys(scan, &keys, &doubt);
@@ -518,6 +529,7 @@ bx_heapscan_ranges(BxHeapScan *scan, uint8 lg_base, uint64 first_range,
 		n = bx_heapscan_keys(scan, &keys, &doubt);
 		callback(arg, (uint32) range, 1.0, keys, n, doubt);
 	}
+	bx_reader_stop(&reader);
 	bx_heapscan_clear(scan);
 }
 
