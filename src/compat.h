@@ -14,6 +14,7 @@
 #include "access/amapi.h"
 #include "catalog/pg_class.h"
 #include "commands/vacuum.h"
+#include "executor/instrument.h"
 #include "nodes/tidbitmap.h"
 #include "storage/bufmgr.h"
 #include "storage/lmgr.h"
