@@ -33,6 +33,11 @@
 #define pg_noreturn			pg_attribute_noreturn()
 #endif
 
+/* 19 has one for falling through, and no longer lets a comment say it. */
+#ifndef pg_fallthrough
+#define pg_fallthrough		__attribute__((fallthrough))
+#endif
+
 /* 17 took old_snapshot_threshold away. */
 #if PG_VERSION_NUM < 170000
 #define bx_test_for_old_snapshot(snapshot, rel, page) \
