@@ -23,6 +23,7 @@
 #include "utils/rel.h"
 #include "utils/relcache.h"
 #include "utils/selfuncs.h"
+#include "utils/wait_event.h"
 
 #if PG_VERSION_NUM < 140000
 #error "bloomidx needs PostgreSQL 14 or later"
