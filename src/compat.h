@@ -14,6 +14,7 @@
 #include "access/amapi.h"
 #include "catalog/pg_class.h"
 #include "commands/vacuum.h"
+#include "executor/instrument.h"
 #include "nodes/tidbitmap.h"
 #include "storage/bufmgr.h"
 #include "storage/lmgr.h"
@@ -25,6 +26,7 @@
 #include "utils/rel.h"
 #include "utils/relcache.h"
 #include "utils/selfuncs.h"
+#include "utils/wait_event.h"
 
 #if PG_VERSION_NUM < 140000
 #error "bloomidx needs PostgreSQL 14 or later"
@@ -33,6 +35,11 @@
 /* 18 has a new word for functions that do not return. */
 #ifndef pg_noreturn
 #define pg_noreturn			pg_attribute_noreturn()
+#endif
+
+/* 19 has one for falling through, and no longer lets a comment say it. */
+#ifndef pg_fallthrough
+#define pg_fallthrough		__attribute__((fallthrough))
 #endif
 
 /* 17 took old_snapshot_threshold away. */

@@ -464,7 +464,7 @@ bx_hasher_key(const BxHasher *hasher, Datum value)
 				break;
 			}
 			/* compressed or stored elsewhere: the function unpacks it */
-			/* FALLTHROUGH */
+			pg_fallthrough;
 		default:
 			hash = DatumGetInt64(FunctionCall2Coll(hasher->proc,
 												   hasher->collation, value,

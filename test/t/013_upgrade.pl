@@ -20,6 +20,7 @@ plan skip_all => 'no older PostgreSQL: give its pg_config as OLD_PG_CONFIG' if !
 # table => [an indexed column, its index, rows, predicate of the index].  The first is large enough for a summary.
 my %lookups = (
 	plain => [ 'k', 'plain_i', 40000 ],
+	packed => [ 'k', 'packed_i', 1800 ],
 	small => [ 'k', 'small_i', 3 ],
 	options => [ 'k', 'options_i', 2000 ],
 	unlogged => [ 'k', 'unlogged_i', 2000 ],
@@ -49,6 +50,11 @@ UPDATE plain SET pad = 'changed' WHERE n % 100 = 0;
 DELETE FROM plain WHERE n % 7 = 0;
 VACUUM plain;
 INSERT INTO plain SELECT md5(i::text)::uuid, i, 'again' FROM generate_series(40001, 46000) i;
+CREATE TABLE packed (k int, pad text);
+INSERT INTO packed SELECT i / 10, repeat('x', 200) FROM generate_series(1, 1000) i;
+CREATE INDEX packed_i ON packed USING bloomidx (k) WITH (layout = block);
+INSERT INTO packed SELECT i / 10, repeat('x', 200) FROM generate_series(1001, 2000) i;
+DELETE FROM packed WHERE k % 10 = 0;
 CREATE TABLE small (k int);
 CREATE INDEX small_i ON small USING bloomidx (k);
 INSERT INTO small VALUES (1), (2), (NULL), (3);
@@ -182,6 +188,7 @@ foreach my $mode ('--copy', '--link')
 		'postgres', q{
 INSERT INTO plain SELECT gen_random_uuid(), i, 'new' FROM generate_series(1, 5000) i;
 UPDATE plain SET k = gen_random_uuid() WHERE n % 50 = 0;
+INSERT INTO packed SELECT i, 'new' FROM generate_series(1, 1000) i;
 INSERT INTO empty SELECT generate_series(1, 1000);
 INSERT INTO unlogged SELECT generate_series(2001, 4000);
 INSERT INTO partial SELECT i FROM generate_series(4001, 6000) i;

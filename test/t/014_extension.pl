@@ -116,12 +116,13 @@ $node->safe_psql('postgres', 'CREATE DATABASE original');
 install_oracle($node, 'original');
 $node->safe_psql(
 	'original', q{
-CREATE TABLE t (k int, s text COLLATE "C", u uuid, m varchar(10)) WITH (fillfactor = 20);
-INSERT INTO t SELECT i, 'Key ' || i, md5(i::text)::uuid, i FROM generate_series(1, 5000) i;
+CREATE TABLE t (k int, s text COLLATE "C", u uuid, m varchar(10), b int) WITH (fillfactor = 20);
+INSERT INTO t SELECT i, 'Key ' || i, md5(i::text)::uuid, i, i / 20 FROM generate_series(1, 5000) i;
 CREATE INDEX t_plain ON t USING bloomidx (k);
 CREATE INDEX t_options ON t USING bloomidx (u) WITH (pages_per_range = 2, false_positive_rate = 0.005, layout = partitioned);
 CREATE INDEX t_partial ON t USING bloomidx (m) WITH (pages_per_range = '1') WHERE k > 100;
 CREATE INDEX t_opclass ON t USING bloomidx (s text_ops, (lower(s)) COLLATE "C");
+CREATE INDEX t_block ON t USING bloomidx (b) WITH (layout = block);
 ALTER INDEX t_plain SET (false_positive_rate = 0.01);
 CREATE TABLE p (k int, v text) PARTITION BY HASH (k);
 CREATE TABLE p0 PARTITION OF p FOR VALUES WITH (MODULUS 2, REMAINDER 0);
@@ -140,7 +141,7 @@ foreach my $schema ('public', 'elsewhere')
 	command_ok([ 'pg_dump', '-Fc', '-f', $dump, '-d', $node->connstr('original') ], "pg_dump with bloomidx in $schema");
 	command_ok([ 'pg_restore', '-e', '-d', $node->connstr('restored'), $dump ], 'pg_restore');
 	my $original = $node->safe_psql('original', $definitions);
-	is(scalar(split /\n/, $original), 7, "$schema: there are indexes");
+	is(scalar(split /\n/, $original), 8, "$schema: there are indexes");
 	is($node->safe_psql('restored', $definitions), $original, "$schema: they have the same definitions and options");
 	is( $node->safe_psql('restored',
 			"SELECT nspname FROM pg_extension e JOIN pg_namespace n ON n.oid = extnamespace WHERE extname = 'bloomidx'"),
@@ -150,8 +151,8 @@ foreach my $schema ('public', 'elsewhere')
 		is( $node->safe_psql($db, q{
 SELECT oracle_lost_rows('t', 'k', 't_plain'), oracle_lost_rows('t', 'u', 't_options'),
 	oracle_lost_rows('t', 'm', 't_partial', 'k > 100'), oracle_lost_rows('t', 's', 't_opclass'),
-	oracle_lost_rows('p', 'v', 'p'), (SELECT count(*) FROM t), (SELECT count(*) FROM p)}),
-			'0|0|0|0|0|5000|2000', "$schema: all rows are found in the $db database");
+	oracle_lost_rows('t', 'b', 't_block'), oracle_lost_rows('p', 'v', 'p'), (SELECT count(*) FROM t), (SELECT count(*) FROM p)}),
+			'0|0|0|0|0|0|5000|2000', "$schema: all rows are found in the $db database");
 	}
 	$node->safe_psql('postgres', 'DROP DATABASE restored');
 }
