@@ -39,6 +39,7 @@ CREATE INDEX grouped_both ON grouped USING bloomidx (k, pad) WITH (layout = bloc
 DROP INDEX grouped_block;
 SELECT matching_pages('grouped', 'k = 500 AND pad = repeat(''x'', 100)') BETWEEN 3 AND 6 AS both,
 	matching_pages('grouped', 'k = 500 AND pad = ''y''') < 2 AS only_one;
+SELECT bloomidx_check('grouped_both') = count(*) FROM grouped;
 DROP TABLE grouped;
 
 -- made on an empty table: the first row tells the geometry, and nothing is there before
@@ -59,6 +60,7 @@ SELECT index_pages('late_partial');
 INSERT INTO late SELECT i, repeat('x', 100) FROM generate_series(60001, 60010) i;
 SELECT index_pages('late_partial') > 3;
 SELECT count(*) FROM late WHERE k > 60000 AND k = 60007;
+SELECT bloomidx_check('late_k') = count(*), bloomidx_check('late_partial') = count(*) FILTER (WHERE k > 60000) FROM late;
 DROP TABLE late;
 
 -- filters that got more keys than they were made for are rebuilt, with the space shared out anew
@@ -73,6 +75,7 @@ SELECT sum(matching_pages('growing', 'k = ' || -i)) < 0.001 * 200 * pg_relation_
 FROM generate_series(1, 200) i;
 SELECT count(*) FROM (SELECT DISTINCT k FROM growing) d
 WHERE (SELECT count(*) FROM growing g WHERE g.k = d.k) = 0;
+SELECT bloomidx_check('growing_k') = count(*) FROM growing;
 DROP TABLE growing;
 
 -- an expression that fails in VACUUM leaves the old filters in use
@@ -92,6 +95,7 @@ SET picky.fails = 'no';
 SELECT count(*) FROM failing WHERE picky(k) = 700;
 SELECT bloomidx_summarize('failing_k') >= 0;
 SELECT count(*) FROM failing WHERE picky(k) = 700;
+SELECT bloomidx_check('failing_k') = count(*) FROM failing;
 DROP TABLE failing;
 
 SET client_min_messages = error;

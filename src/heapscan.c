@@ -251,7 +251,8 @@ locate_tuple(Page page, OffsetNumber offnum, HeapTuple tuple)
 
 /*
  * Lists the versions on a page that are to be indexed.  Returns how many.  All
- * are live on a page that is all-visible.
+ * are live on a page that is all-visible; but on a standby that does not mean
+ * that every snapshot sees them.
  */
 static int
 list_versions(BxHeapScan *scan, Buffer buffer, Version *versions)
@@ -264,7 +265,8 @@ list_versions(BxHeapScan *scan, Buffer buffer, Version *versions)
 
 	init_tuple(scan, buffer, &tuple);
 	LockBuffer(buffer, BUFFER_LOCK_SHARE);
-	all_visible = PageIsAllVisible(page);
+	all_visible = PageIsAllVisible(page) &&
+		!(scan->snapshot && scan->snapshot->takenDuringRecovery);
 	max = PageGetMaxOffsetNumber(page);
 	for (OffsetNumber off = FirstOffsetNumber; off <= max; off++)
 	{

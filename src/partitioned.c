@@ -1107,8 +1107,8 @@ partitioned_search_pages(const BxStats *stats, double ranges, double elements,
 
 const BxLayout bx_layout_partitioned = {
 	.id = BX_LAYOUT_PARTITIONED,
-	.build_plan = partitioned_build_plan,
 	.name = "partitioned",
+	.build_plan = partitioned_build_plan,
 	.build_begin = partitioned_build_begin,
 	.build_add = partitioned_build_add,
 	.build_unit = partitioned_build_unit,

@@ -185,6 +185,9 @@ END $$;
 CREATE FUNCTION oracle_check(pattern text DEFAULT '%', OUT indexes int, OUT failures text[]) LANGUAGE plpgsql
 SET client_min_messages = warning AS $$
 DECLARE
+	-- the extension may be in any schema
+	statement text := (SELECT format('SELECT %s.bloomidx_check($1)', pronamespace::regnamespace) FROM pg_proc
+					   WHERE proname = 'bloomidx_check');
 	i record;
 BEGIN
 	indexes := 0;
@@ -192,7 +195,7 @@ BEGIN
 			 WHERE a.amname = 'bloomidx' AND c.relkind = 'i' AND x.indisvalid AND c.relname LIKE pattern
 				 AND (c.relpersistence = 'p' OR c.relpersistence = 'u' AND NOT pg_is_in_recovery()) LOOP
 		BEGIN
-			PERFORM bloomidx_check(i.oid);
+			EXECUTE statement USING i.oid;
 			indexes := indexes + 1;
 		EXCEPTION WHEN OTHERS THEN
 			IF pattern = '%' OR SQLERRM !~ 'could not open|is not valid' THEN
@@ -310,14 +313,22 @@ sub report
 	return;
 }
 
-# bloomidx_check() is content with all indexes.
+# bloomidx_check() is content with all indexes of all databases that have the oracle.
 sub indexes_are_good
 {
 	my ($node, $what) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	my ($n, $failures) = split /\|/, $node->safe_psql('postgres', 'SELECT * FROM oracle_check()'), 2;
+	my $n = 0;
+	my @failures;
 
-	return is($failures, '', "$what: bloomidx_check of $n indexes on " . $node->name);
+	foreach my $db (split /\n/, $node->safe_psql('postgres', 'SELECT datname FROM pg_database WHERE datallowconn'))
+	{
+		next if $node->safe_psql($db, "SELECT to_regproc('oracle_check') IS NULL") eq 't';
+		my ($checked, $failures) = split /\|/, $node->safe_psql($db, 'SELECT * FROM oracle_check()'), 2;
+		$n += $checked;
+		push @failures, $failures if $failures;
+	}
+	return is(join("\n", @failures), '', "$what: bloomidx_check of $n indexes on " . $node->name);
 }
 
 # The end of a test: no crash, failed assertion or inconsistency in the server's log; and if the server is running, what

@@ -33,6 +33,11 @@ INSERT INTO churn SELECT -i, md5(i::text), repeat('x', 300) FROM generate_series
 CREATE INDEX churn_k ON churn @{[ using_index('k, t', pages_per_range => 1) ]};
 ALTER TABLE churn SET (fillfactor = 100);
 VACUUM churn;
+CREATE TABLE churn_block (k int8, t text, pad text) WITH (fillfactor = 30);
+INSERT INTO churn_block SELECT -i, md5(i::text), repeat('x', 300) FROM generate_series(1, 6000) i;
+CREATE INDEX churn_block_k ON churn_block USING bloomidx (k, t) WITH (layout = block, pages_per_range = 1);
+ALTER TABLE churn_block SET (fillfactor = 100);
+VACUUM churn_block;
 CREATE SEQUENCE serial;
 CREATE TABLE repairs (n int, at timestamptz DEFAULT clock_timestamp());
 });
@@ -67,9 +72,18 @@ UPDATE churn SET k = k + 100000000, t = md5(k::text) WHERE k BETWEEN :lo AND :lo
 DELETE FROM churn WHERE k BETWEEN :lo AND :lo + 200;
 }
 	],
-	look => [ 2, "SELECT oracle_look_up('churn', '{k,t}');\n" ]);
+	block => [
+		3, q{
+\set lo random(1, 40000)
+INSERT INTO churn_block SELECT nextval('serial'), md5(random()::text) FROM generate_series(1, 60);
+UPDATE churn_block SET k = k + 100000000, t = md5(k::text) WHERE k BETWEEN :lo AND :lo + 30;
+DELETE FROM churn_block WHERE k BETWEEN :lo AND :lo + 100;
+}
+	],
+	look => [ 2, "SELECT oracle_look_up('churn', '{k,t}');\nSELECT oracle_look_up('churn_block', '{k,t}');\n" ]);
 my %repair = (
 	repair => [ 3, "INSERT INTO repairs SELECT bloomidx_summarize('churn_k');\n" ],
+	repair_block => [ 2, "INSERT INTO repairs SELECT bloomidx_summarize('churn_block_k');\nVACUUM churn_block;\n" ],
 	vacuum => [ 1, "VACUUM churn;\n" ],
 	reindex => [ 1, "REINDEX INDEX CONCURRENTLY churn_k;\n" ]);
 my $check = q{
@@ -115,12 +129,15 @@ foreach my $round (1 .. $rounds)
 
 	$primary->start;
 	all_rows_found($primary, 'churn', $_, 'churn_k', 1000, "round $round, after recovery") foreach 'k', 't';
+	all_rows_found($primary, 'churn_block', $_, 'churn_block_k', 1000, "round $round, after recovery") foreach 'k', 't';
+	indexes_are_good($primary, "round $round, after recovery");
 
 	# whatever the crash has left, a shadow perhaps, VACUUM copes with
 	$primary->safe_psql('postgres', 'VACUUM churn');
 	all_rows_found($primary, 'churn', $_, 'churn_k', 1000, "round $round, after VACUUM") foreach 'k', 't';
 	$primary->wait_for_catchup($standby);
 	all_rows_found($standby, 'churn', $_, 'churn_k', 1000, "round $round, on the standby") foreach 'k', 't';
+	indexes_are_good($standby, "round $round, on the standby");
 }
 my $rebuilt = $primary->safe_psql('postgres', 'SELECT sum(n) FROM repairs');
 report('kill -9', $rounds);

@@ -280,7 +280,7 @@ my %damages = (%unseen, %seen);
 my $node = new_node('check', conf => "shared_buffers = 128MB\n", no_checksums => 1);
 my @cases = sort keys %damages;
 my @tables = ('good', 'other', 'block_good', 'block_other', @cases);
-my $rows = 15000;
+my $rows = 9000;
 
 sub query_paths
 {
@@ -295,7 +295,7 @@ $node->safe_psql(
 	map {
 		my $salt = /other$/ ? "'o' || " : '';
 		"CREATE TABLE $_ (id int, k uuid, pad text) WITH (fillfactor = 60);"
-		  . "INSERT INTO $_ SELECT i, md5($salt i::text)::uuid, repeat('x', 60) FROM generate_series(1, $rows) i;"
+		  . "INSERT INTO $_ SELECT i, md5($salt i::text)::uuid, repeat('x', 150) FROM generate_series(1, $rows) i;"
 	} @tables);
 my %heap_file = query_paths('');
 $node->stop;
@@ -377,11 +377,12 @@ foreach my $good ('good', 'block_good')
 	is($structure{$good}, 0, "and its structure is: $good");
 }
 
-# How much of this loses rows at once, without an error?
-my %lost = try_all(q{SELECT oracle_lost_rows(''%1$s'', ''k'', ''%1$s_ix'')}, @cases);
+# How much of this loses rows at once, without an error?  Some rows will do.
+my $some = q{id %% 40 = 0 OR id < 700 OR id > 100000};
+my %lost = try_all("SELECT oracle_lost_rows(''%1\$s'', ''k'', ''%1\$s_ix'', ''true'', ''($some)'')", @cases);
 my @losing = grep { $lost{$_} =~ /^[1-9]\d*$/ } @cases;
 note scalar(@losing) . ' of the kinds lose rows without an error of the query';
-cmp_ok(scalar @losing, '>=', 20, 'the damage is real');
+cmp_ok(scalar @losing, '>=', 15, 'the damage is real');
 
 $node->safe_psql('postgres', join '', map { "REINDEX INDEX ${_}_ix;\n" } @cases);
 
