@@ -295,9 +295,9 @@ is_out_of_line(BxHeapScan *scan, int attnum, Datum value)
 	return att->attlen == -1 && VARATT_IS_EXTERNAL(DatumGetPointer(value));
 }
 
-/* Notes a key, unless it is there.  The caller has reserved room for it. */
-static inline void
-add_key(BxHeapScan *scan, uint64 key)
+/* Enters a key in the table; false if it was there.  There must be room. */
+static inline bool
+enter_key(BxHeapScan *scan, uint64 key)
 {
 	Size		mask = scan->table_size - 1;
 	Size		i = key & mask;
@@ -305,10 +305,30 @@ add_key(BxHeapScan *scan, uint64 key)
 	for (; scan->table[i] != 0; i = (i + 1) & mask)
 	{
 		if (scan->table[i] == key)
-			return;
+			return false;
 	}
 	scan->table[i] = key;
-	scan->keys[scan->nkeys++] = key;
+	return true;
+}
+
+/*
+ * Keeps those of the keys from "first" on that are not in the table, and
+ * enters them.  This is done for a page at a time, apart from hashing, because
+ * its branches cannot be predicted.
+ */
+static void
+drop_duplicates(BxHeapScan *scan, Size first)
+{
+	Size		n = first;
+
+	for (Size i = first; i < scan->nkeys; i++)
+	{
+		uint64		key = scan->keys[i];
+
+		if (enter_key(scan, key))
+			scan->keys[n++] = key;
+	}
+	scan->nkeys = n;
 }
 
 /* Notes a value of index column i, which counts from 0. */
@@ -320,7 +340,7 @@ add_value(BxHeapScan *scan, int i, Datum value, bool isnull)
 	else
 	{
 		scan->seen_not_null[i] = true;
-		add_key(scan, bx_hasher_key(&scan->hashers[i], value));
+		scan->keys[scan->nkeys++] = bx_hasher_key(&scan->hashers[i], value);
 	}
 }
 
@@ -383,8 +403,6 @@ add_tuple(BxHeapScan *scan, HeapTuple tuple, Buffer buffer, bool live)
 static void
 resize_table(BxHeapScan *scan, Size size)
 {
-	Size		n = scan->nkeys;
-
 	if (size > scan->table_allocated)
 	{
 		pfree(scan->table);
@@ -393,9 +411,7 @@ resize_table(BxHeapScan *scan, Size size)
 	}
 	memset(scan->table, 0, sizeof(uint64) * size);
 	scan->table_size = size;
-	scan->nkeys = 0;
-	for (Size i = 0; i < n; i++)
-		add_key(scan, scan->keys[i]);
+	drop_duplicates(scan, 0);
 }
 
 /* Makes room for n more keys and the markers. */
@@ -420,6 +436,7 @@ collect_page(BxHeapScan *scan, Buffer buffer)
 {
 	Version		versions[MaxHeapTuplesPerPage];
 	int			n = list_versions(scan, buffer, versions);
+	Size		first = scan->nkeys;
 	HeapTupleData tuple;
 	MemoryContext oldcxt;
 
@@ -436,6 +453,7 @@ collect_page(BxHeapScan *scan, Buffer buffer)
 	MemoryContextSwitchTo(oldcxt);
 	ExecClearTuple(scan->slot);
 	ReleaseBuffer(buffer);
+	drop_duplicates(scan, first);
 	BX_PAUSE(BX_PAUSE_BUILD_PAGE);
 }
 
