@@ -28,6 +28,7 @@
 #include "storage/latch.h"
 #include "tcop/tcopprot.h"
 #include "utils/rel.h"
+#include "utils/wait_event.h"
 
 #include "bloomidx.h"
 
