@@ -758,7 +758,7 @@ set_row(Relation index, Buffer buffer, char *filter, Size size,
 
 	for (int i = 0; i < row->nkeys; i++)
 	{
-		uint16		positions[BX_PACKED_MAX_PROBES];
+		uint32		positions[BX_PACKED_MAX_PROBES];
 		BxPageBits	bits;
 
 		if (bx_packed_test(filter, size, row->keys[i]))
