@@ -63,6 +63,16 @@ SELECT count(*) FROM late WHERE k > 60000 AND k = 60007;
 SELECT bloomidx_check('late_k') = count(*), bloomidx_check('late_partial') = count(*) FILTER (WHERE k > 60000) FROM late;
 DROP TABLE late;
 
+-- pages of few ranges are planned by those before, not by what VACUUM saw of the first row
+CREATE TABLE few (k int) WITH (autovacuum_enabled = off);
+CREATE INDEX few_k ON few USING bloomidx (k) WITH (layout = block, pages_per_range = 2);
+INSERT INTO few VALUES (0);
+VACUUM few;
+INSERT INTO few SELECT generate_series(1, 20000);
+SELECT sum(matching_pages('few', 'k = ' || -i)) < 0.002 * 200 * pg_relation_size('few') / 8192 AS misses
+FROM generate_series(1, 200) i;
+DROP TABLE few;
+
 -- filters that got more keys than they were made for are rebuilt, with the space shared out anew
 CREATE TABLE growing (id int, k int, pad text) WITH (autovacuum_enabled = off, fillfactor = 50);
 INSERT INTO growing SELECT i, i % 7, repeat('x', 100) FROM generate_series(1, 40000) i;

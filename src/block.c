@@ -697,8 +697,8 @@ keys_of_last_page(Relation index, const BxMetaPageData *meta)
 		return meta->stats.range_keys;
 	bx_block_read_page(index, meta->block_pages - 1, &geometry, NULL, page.data);
 	measure_page(page.data, geometry.nranges, &fill);
-	return fill.filters >= BX_FEW_CHILDREN ? fill.keys / fill.filters :
-		meta->stats.range_keys;
+	return fill.filters >= Min(BX_FEW_CHILDREN, geometry.nranges) ?
+		fill.keys / fill.filters : meta->stats.range_keys;
 }
 
 /*
@@ -753,7 +753,7 @@ set_row(Relation index, Buffer buffer, char *filter, Size size,
 
 	for (int i = 0; i < row->nkeys; i++)
 	{
-		uint16		positions[BX_PACKED_MAX_PROBES];
+		uint32		positions[BX_PACKED_MAX_PROBES];
 		BxPageBits	bits;
 
 		if (bx_packed_test(filter, size, row->keys[i]))
@@ -1316,6 +1316,7 @@ block_collect_stats(Relation index, BxStats *stats,
 	BxMetaPageData meta;
 	Geometry	geometry;
 	double		filters = 0;
+	double		doubtful = 0;
 	double		keys = 0;
 	double		rates = 0;
 
@@ -1324,6 +1325,7 @@ block_collect_stats(Relation index, BxStats *stats,
 	geometry = bx_block_geometry(&meta);
 	stats->segments = meta.block_pages;
 	stats->ranges_per_page = meta.block_ranges;
+	stats->range_keys = meta.stats.range_keys;
 	for (uint32 i = 0; i < meta.block_pages; i++)
 	{
 		PGAlignedBlock page;
@@ -1332,15 +1334,17 @@ block_collect_stats(Relation index, BxStats *stats,
 		bx_vacuum_delay_point();
 		bx_block_read_page(index, i, &geometry, strategy, page.data);
 		measure_page(page.data, geometry.nranges, &fill);
-		filters += fill.filters + fill.doubtful;
+		filters += fill.filters;
+		doubtful += fill.doubtful;
 		keys += fill.keys;
-		rates += fill.rates + fill.doubtful;
+		rates += fill.rates;
 	}
+
+	/* filters in doubt do not tell their keys, but do match everything */
 	if (filters > 0)
-	{
 		stats->range_keys = keys / filters;
-		stats->segment_rate = rates / filters;
-	}
+	if (filters + doubtful > 0)
+		stats->segment_rate = (rates + doubtful) / (filters + doubtful);
 }
 
 /* All pages are read, whatever the search is for. */

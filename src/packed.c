@@ -245,7 +245,7 @@ bx_packed_choose_probe(void)
  */
 int
 bx_packed_positions(const char *filter, size_t size, uint64_t hash,
-					uint16_t *positions)
+					uint32_t *positions)
 {
 	Parts		parts = take_apart(filter, size);
 	uint32_t	x = bx_filter_first(hash);
@@ -254,9 +254,8 @@ bx_packed_positions(const char *filter, size_t size, uint64_t hash,
 
 	for (int i = 0; i < parts.probes; i++)
 	{
-		positions[i] = (uint16_t) (parts.lines == 0 ?
-								   bx_filter_slot(x, parts.bits) :
-								   line * BX_PACKED_LINE_BITS + bit_in_line(x));
+		positions[i] = parts.lines == 0 ? bx_filter_slot(x, parts.bits) :
+			line * BX_PACKED_LINE_BITS + bit_in_line(x);
 		x = bx_filter_next(x);
 	}
 	return parts.probes;
@@ -265,7 +264,7 @@ bx_packed_positions(const char *filter, size_t size, uint64_t hash,
 void
 bx_packed_add(char *filter, size_t size, uint64_t hash)
 {
-	uint16_t	positions[BX_PACKED_MAX_PROBES];
+	uint32_t	positions[BX_PACKED_MAX_PROBES];
 	int			n = bx_packed_positions(filter, size, hash, positions);
 
 	for (int i = 0; i < n; i++)

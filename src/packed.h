@@ -60,7 +60,7 @@ extern void bx_packed_init(char *filter, size_t size, double keys,
 						   double target);
 extern void bx_packed_set_doubt(char *filter, size_t size);
 extern int	bx_packed_positions(const char *filter, size_t size,
-								uint64_t hash, uint16_t *positions);
+								uint64_t hash, uint32_t *positions);
 extern void bx_packed_add(char *filter, size_t size, uint64_t hash);
 extern bool bx_packed_test(const char *filter, size_t size, uint64_t hash);
 extern void bx_packed_fill(const char *filter, size_t size,

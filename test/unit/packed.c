@@ -87,6 +87,23 @@ test_large_bytes(void)
 	HOLDS(!bx_packed_test(filter, size, UINT64_C(0x400000007FFFFFFF)));
 }
 
+/* A filter that fills the largest page there is: its bits pass 2^16. */
+static void
+test_largest(void)
+{
+	static char filter[510 * BX_PACKED_LINE + BX_PACKED_TRAILER];
+	int			found = 0;
+
+	bx_packed_init(filter, sizeof(filter), 10000, 0.0001);
+	for (int i = 0; i < 10000; i++)
+		bx_packed_add(filter, sizeof(filter), key_of(0, i));
+	for (int i = 0; i < 10000; i++)
+		HOLDS(bx_packed_test(filter, sizeof(filter), key_of(0, i)));
+	for (int i = 0; i < 10000; i++)
+		found += bx_packed_test(filter, sizeof(filter), strange_key(i));
+	HOLDS(found < 20);
+}
+
 /* What is not understood matches everything; no bits match nothing. */
 static void
 test_reserved(void)
@@ -347,6 +364,7 @@ main(void)
 {
 	test_small_bytes();
 	test_large_bytes();
+	test_largest();
 	test_reserved();
 	test_rates();
 	test_sizes();
