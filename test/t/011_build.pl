@@ -109,6 +109,7 @@ sub answers_are_right
 	is( $node->safe_psql('postgres',
 			"SELECT oracle_lost_rows('big', 'id', 'big_index', condition => 'n % 50 = 3')"),
 		0, "$what: no row is lost");
+	indexes_are_good($node, $what);
 	return;
 }
 
@@ -117,16 +118,23 @@ my %size;
 my %tuples;
 foreach my $workers (0, 1, 2, 4)
 {
-	is( build(
-			$node,
-			"SET max_parallel_maintenance_workers = $workers; CREATE INDEX big_index ON big USING bloomidx (id, n, t) $options"),
-		$workers || '', "$workers workers were launched");
-	$size{$workers} = $node->safe_psql('postgres', "SELECT pg_relation_size('big_index')");
-	$tuples{$workers} = $node->safe_psql('postgres', "SELECT reltuples FROM pg_class WHERE relname = 'big_index'");
-	cmp_ok(abs($size{$workers} / $size{0} - 1), '<', 0.05, "$workers workers: the size is $size{$workers}");
-	is($tuples{$workers}, $tuples{0}, "$workers workers: rows add up");
-	answers_are_right("$workers workers");
-	$node->safe_psql('postgres', 'DROP INDEX big_index');
+	foreach my $layout ('partitioned', 'block')
+	{
+		my $what = "$layout, $workers workers";
+
+		is( build(
+				$node,
+				"SET max_parallel_maintenance_workers = $workers;
+				CREATE INDEX big_index ON big USING bloomidx (id, n, t) WITH (pages_per_range = 1, layout = $layout)"),
+			$workers || '', "$what: so many were launched");
+		$size{$layout}{$workers} = $node->safe_psql('postgres', "SELECT pg_relation_size('big_index')");
+		$tuples{$workers} = $node->safe_psql('postgres', "SELECT reltuples FROM pg_class WHERE relname = 'big_index'");
+		cmp_ok(abs($size{$layout}{$workers} / $size{$layout}{0} - 1),
+			'<', 0.05, "$what: the size is $size{$layout}{$workers}");
+		is($tuples{$workers}, $tuples{0}, "$what: rows add up");
+		answers_are_right($what);
+		$node->safe_psql('postgres', 'DROP INDEX big_index');
+	}
 }
 is($tuples{0}, $node->safe_psql('postgres', 'SELECT count(*)::real FROM big'), 'all rows are counted');
 
@@ -135,7 +143,7 @@ foreach my $workers (0, 2)
 {
 	build($node, "SET max_parallel_maintenance_workers = $workers; SET maintenance_work_mem = '1MB';
 		CREATE INDEX big_index ON big USING bloomidx (id, n, t) $options");
-	cmp_ok(abs($node->safe_psql('postgres', "SELECT pg_relation_size('big_index')") / $size{0} - 1),
+	cmp_ok(abs($node->safe_psql('postgres', "SELECT pg_relation_size('big_index')") / $size{partitioned}{0} - 1),
 		'<', 0.05, "little memory, $workers workers: the same size");
 	answers_are_right("little memory, $workers workers");
 	$node->safe_psql('postgres', 'DROP INDEX big_index');
@@ -312,6 +320,7 @@ DELETE FROM big WHERE id = md5('17')::uuid;
 SET max_parallel_maintenance_workers = 1;
 CREATE INDEX big_index ON big USING bloomidx (id) $options;
 CREATE INDEX big_index2 ON big USING bloomidx (slow_start(t)) $options;
+CREATE INDEX big_index3 ON big USING bloomidx (id) WITH (layout = block, pages_per_range = 1);
 SELECT 'lost: ' || oracle_lost_rows('big', 'id', 'big_index', condition => 'n % 5 = 0');
 COMMIT;
 };
@@ -329,9 +338,10 @@ sub own_rows_are_right
 			WHERE slow_start(t) = ANY ('{T200,T4100,T4150,T4200}')\$\$], '{t}')"),
 		'S|1|1|1|0',
 		"$what: and by the expression");
+	indexes_are_good($on, $what);
 	is( $on->safe_psql('postgres',
-			q{SELECT reltuples FROM pg_class WHERE relname IN ('big_index', 'big_index2') ORDER BY relname}),
-		"$count\n$count", "$what: all rows counted as live");
+			q{SELECT reltuples FROM pg_class WHERE relname LIKE 'big_index%' ORDER BY relname}),
+		"$count\n$count\n$count", "$what: all rows counted as live");
 	return;
 }
 
@@ -340,12 +350,13 @@ is($launched, 1, 'own rows: a worker was launched');
 own_rows_are_right($node, 'own rows');
 
 # The pages that workers made are in WAL.
-$node->safe_psql('postgres', 'DROP INDEX big_index, big_index2; CHECKPOINT');
+$node->safe_psql('postgres', 'DROP INDEX big_index, big_index2, big_index3; CHECKPOINT');
 is( build(
 		$node,
 		"SET max_parallel_maintenance_workers = 1;
 		CREATE INDEX big_index ON big USING bloomidx (id) $options;
-		CREATE INDEX big_index2 ON big USING bloomidx (slow_start(t)) $options"),
+		CREATE INDEX big_index2 ON big USING bloomidx (slow_start(t)) $options;
+		CREATE INDEX big_index3 ON big USING bloomidx (id) WITH (layout = block, pages_per_range = 1)"),
 	1, 'before the crash: a worker was launched');
 kill9_all($node);
 $node->start;
