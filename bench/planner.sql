@@ -1,6 +1,10 @@
--- Does the planner choose well?  Twenty queries, each run with default settings and with each way forced in turn.
--- Run by bench/planner.
+-- Does the planner choose well?  Queries with default settings and with each way forced in turn.  Run by bench/planner.
+--
+-- Each way is measured again and again, in turns with the others, and the median counts.  Where the planner has chosen the
+-- same plan as the way that was fastest, the ratio is 1 and not what the clock makes of it.
 
+LOAD 'planhook';
+CREATE FUNCTION planned_index_pages(regclass) RETURNS float8 LANGUAGE c STRICT AS 'planhook';
 CREATE EXTENSION bloomidx;
 CREATE TABLE p (
 	id uuid,			-- unique; bloomidx only
@@ -32,27 +36,40 @@ CREATE INDEX tiny_id ON tiny USING bloomidx (id);
 VACUUM ANALYZE p;
 VACUUM ANALYZE tiny;
 
--- The best of some runs, in ms, the plan, and pages estimated and found by a Bitmap Index Scan on bloomidx.
-CREATE FUNCTION run(query text, runs int, OUT ms float8, OUT way text, OUT expected_pages float8, OUT pages float8)
-LANGUAGE plpgsql AS $$
-DECLARE
-	plan jsonb;
-	node jsonb;
-	scan text;
+-- Runs a query once.
+CREATE FUNCTION run(query text, OUT ms float8, OUT plan jsonb, OUT index_pages float8) LANGUAGE plpgsql AS $$
 BEGIN
-	FOR i IN 1 .. runs LOOP
-		EXECUTE 'EXPLAIN (ANALYZE, TIMING OFF, SUMMARY ON, FORMAT JSON) ' || query INTO plan;
-		ms := least(ms, (plan #>> '{0,Execution Time}')::float8);
-	END LOOP;
-	scan := (SELECT string_agg(DISTINCT n ->> 'Index Name', '+') FROM jsonb_path_query(plan, '$.** ? (@."Index Name" != "")') n);
-	way := CASE WHEN scan IS NULL THEN 'seqscan' WHEN scan LIKE '%btree%' THEN 'btree' ELSE 'bloomidx' END;
-	node := jsonb_path_query_first(plan, '$.** ? (@."Node Type" == "Bitmap Index Scan")');
-	expected_pages := (node ->> 'Plan Rows')::float8;
-	pages := (node ->> 'Actual Rows')::float8;
+	EXECUTE 'EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, SUMMARY ON, FORMAT JSON) ' || query INTO plan;
+	ms := (plan #>> '{0,Execution Time}')::float8;
+	index_pages := (SELECT sum(planned_index_pages((n ->> 'Index Name')::regclass))
+					FROM jsonb_path_query(plan, 'strict $.** ? (@."Node Type" == "Bitmap Index Scan")') n);
 END $$;
 
+-- What a plan is: its nodes with their indexes, without numbers.
+CREATE FUNCTION shape(plan jsonb) RETURNS text LANGUAGE sql AS $$
+	SELECT string_agg(concat_ws(' ', n ->> 'Node Type', n ->> 'Index Name', n ->> 'Relation Name'), ', ')
+	FROM jsonb_path_query(plan, 'strict $.** ? (exists(@."Node Type"))') n
+$$;
+
+-- Which way it goes.
+CREATE FUNCTION way(plan jsonb) RETURNS text LANGUAGE sql AS $$
+	SELECT CASE WHEN count(*) = 0 THEN 'seqscan' WHEN bool_or(n ->> 'Index Name' LIKE '%btree') THEN 'btree' ELSE 'bloomidx' END
+	FROM jsonb_path_query(plan, 'strict $.** ? (exists(@."Index Name"))') n
+$$;
+
+-- Of Bitmap Index Scans: heap pages that match, as expected and found, and index pages read.  The planner expects rows, spread
+-- over the heap, and bloomidx tells it as many as will make it read the right number of pages: this is undone here.
+CREATE FUNCTION matches(plan jsonb, OUT heap_expected float8, OUT heap_found float8, OUT index_read float8) LANGUAGE sql AS $$
+	SELECT sum(2 * relpages * (n ->> 'Plan Rows')::float8 / (2 * relpages + (n ->> 'Plan Rows')::float8)),
+		sum((n ->> 'Actual Rows')::float8),
+		sum(((n ->> 'Shared Hit Blocks')::float8 + (n ->> 'Shared Read Blocks')::float8) / (n ->> 'Actual Loops')::float8)
+	FROM jsonb_path_query(plan, 'strict $.** ? (@."Node Type" == "Bitmap Index Scan")') n
+		JOIN pg_index i ON i.indexrelid = (n ->> 'Index Name')::regclass
+		JOIN pg_class c ON c.oid = i.indrelid
+$$;
+
 CREATE TABLE query (n int GENERATED ALWAYS AS IDENTITY, sql text);
-CREATE TABLE k AS SELECT * FROM p TABLESAMPLE SYSTEM (1) LIMIT 2000;
+CREATE TABLE k AS SELECT * FROM p TABLESAMPLE BERNOULLI (200000.0 / :rows) ORDER BY md5(id::text);
 CREATE FUNCTION list(col text, n int) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
 	r text;
@@ -84,34 +101,69 @@ INSERT INTO query (sql) SELECT unnest(ARRAY[
 	'SELECT p.* FROM (SELECT id FROM k LIMIT 50) s JOIN p USING (id)',
 	format('SELECT * FROM tiny WHERE id = %s', list('id', 1))]);
 
-CREATE TABLE result (n int, forced text, ms float8, way text, expected_pages float8, pages float8);
+CREATE TABLE result (n int, forced text, ms float8, plan jsonb, index_pages float8);
+CREATE FUNCTION force(how text) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+	PERFORM set_config('enable_seqscan', (how IN ('default', 'seqscan'))::text, false),
+		set_config('enable_bitmapscan', (how <> 'seqscan')::text, false),
+		set_config('enable_indexscan', (how IN ('default', 'btree'))::text, false),
+		set_config('enable_indexonlyscan', (how IN ('default', 'btree'))::text, false),
+		set_config('planhook.hide', CASE how WHEN 'bloomidx' THEN 'btree' WHEN 'btree' THEN 'bloomidx' ELSE '' END, false);
+END $$;
 CREATE PROCEDURE measure_queries() LANGUAGE plpgsql AS $$
 DECLARE
 	q record;
 	how text;
+	fast float8;
+	first json;
 BEGIN
-	FOR q IN SELECT * FROM query LOOP
-		FOREACH how IN ARRAY '{default,seqscan,bloomidx,btree}'::text[] LOOP
-			PERFORM set_config('enable_seqscan', (how IN ('default', 'seqscan'))::text, true),
-				set_config('enable_bitmapscan', (how <> 'seqscan')::text, true),
-				set_config('enable_indexscan', (how IN ('default', 'btree'))::text, true),
-				set_config('enable_indexonlyscan', (how IN ('default', 'btree'))::text, true);
-			-- hide what is not asked for
-			UPDATE pg_index SET indisvalid = NOT (how = 'bloomidx' AND indexrelid::regclass::text LIKE '%btree'
-												  OR how = 'btree' AND indexrelid::regclass::text NOT LIKE '%btree')
-				WHERE indrelid = 'p'::regclass;
-			INSERT INTO result SELECT q.n, how, r.* FROM run(q.sql, 5) r;
-			COMMIT;
+	FOR q IN SELECT * FROM query ORDER BY n LOOP
+		-- the first run of each way is the warm-up
+		fast := 'infinity';
+		first := '{}';
+		FOREACH how IN ARRAY '{seqscan,bloomidx,btree,default}'::text[] LOOP
+			PERFORM force(how);
+			first := (first::jsonb || jsonb_build_object(how, (SELECT ms FROM run(q.sql))))::json;
+			fast := least(fast, (first ->> how)::float8);
+		END LOOP;
+		FOR i IN 1 .. CASE WHEN fast < 2 THEN 101 WHEN fast < 20 THEN 25 ELSE 7 END LOOP
+			FOREACH how IN ARRAY CASE WHEN i % 2 = 0 THEN '{default,seqscan,bloomidx,btree}'
+									ELSE '{btree,bloomidx,seqscan,default}' END::text[] LOOP
+				-- what is far behind need not be measured that often
+				CONTINUE WHEN i > 7 AND (first ->> how)::float8 > 5 * fast + 1;
+				PERFORM force(how);
+				INSERT INTO result SELECT q.n, how, r.* FROM run(q.sql) r;
+			END LOOP;
 		END LOOP;
 	END LOOP;
+	PERFORM force('default');
 END $$;
 SET max_parallel_workers_per_gather = 0;
 CALL measure_queries();
 
-SELECT query.n, left(regexp_replace(sql, '''[^'']*''(,|\))', '..\1', 'g'), 60) AS query, d.way AS chosen,
-	round(d.ms::numeric, 3) AS ms, best.forced AS fastest, round((d.ms / best.ms)::numeric, 2) AS ratio,
-	round(b.expected_pages) AS pages_expected, b.pages AS pages_found
-FROM query JOIN result d USING (n)
-	JOIN LATERAL (SELECT * FROM result r WHERE r.n = query.n AND r.forced = r.way ORDER BY ms LIMIT 1) best ON true
-	LEFT JOIN result b ON b.n = query.n AND b.forced = 'bloomidx' AND b.way = 'bloomidx'
-WHERE d.forced = 'default' ORDER BY query.n;
+-- The median of each way that could be forced.
+CREATE TABLE median AS
+	SELECT n, forced, percentile_cont(0.5) WITHIN GROUP (ORDER BY ms) AS ms, count(*) AS runs, (array_agg(plan))[1] AS plan,
+		(array_agg(index_pages))[1] AS index_expected
+	FROM result GROUP BY n, forced HAVING forced = 'default' OR way((array_agg(plan))[1]) = forced;
+CREATE VIEW judged AS
+	SELECT query.n, sql, way(chosen.plan) AS chosen, chosen.ms, fastest.forced AS fastest,
+		CASE WHEN shape(chosen.plan) = shape(fastest.plan) THEN 1 ELSE greatest(chosen.ms / fastest.ms, 1) END AS ratio,
+		seqscan.ms AS seqscan, bloomidx.ms AS bloomidx, btree.ms AS btree, bloomidx.index_expected, m.*
+	FROM query JOIN median chosen ON chosen.n = query.n AND chosen.forced = 'default'
+		JOIN LATERAL (SELECT * FROM median m WHERE m.n = query.n AND forced <> 'default' ORDER BY ms LIMIT 1) fastest ON true
+		LEFT JOIN median seqscan ON seqscan.n = query.n AND seqscan.forced = 'seqscan'
+		LEFT JOIN median bloomidx ON bloomidx.n = query.n AND bloomidx.forced = 'bloomidx'
+		LEFT JOIN median btree ON btree.n = query.n AND btree.forced = 'btree'
+		LEFT JOIN LATERAL matches(bloomidx.plan) m ON true;
+
+\echo Median times in ms; index pages that bloomidx reads and heap pages that match, as the planner expects them and as it is
+SELECT n, left(regexp_replace(regexp_replace(sql, '^SELECT .* FROM ', ''), '''[^'']*''(,|\)|$| )', '..\1', 'g'), 34) AS query,
+	chosen, fastest, round(ratio::numeric, 2) AS ratio, round(ms::numeric, 3) AS ms,
+	round(seqscan::numeric, 3) AS seqscan, round(bloomidx::numeric, 3) AS bloomidx, round(btree::numeric, 3) AS btree,
+	round(index_expected::numeric, 1) AS index_expected, round(index_read::numeric, 1) AS index_read,
+	round(heap_expected::numeric, 1) AS heap_expected, heap_found
+FROM judged ORDER BY n;
+SELECT count(*) AS queries, count(*) FILTER (WHERE ratio = 1) AS fastest_chosen,
+	count(*) FILTER (WHERE ratio <= 1.5) AS within_1_5, round(max(ratio)::numeric, 2) AS worst
+FROM judged;

@@ -22,11 +22,54 @@
 /* Testing one filter for one key, in units of cpu_operator_cost. */
 #define TEST_COST		0.5
 
-/* Reads the metapage, or invents one for an index that does not exist. */
-static void
-get_facts(IndexOptInfo *index, BxFacts *facts)
+/* Ranges that hold at least one of so many rows, if these are anywhere. */
+double
+bx_cost_ranges_hit(double ranges, double rows)
+{
+	if (ranges <= 1)
+		return Min(ranges, rows);
+	return ranges * -expm1(rows * log1p(-1.0 / ranges));
+}
+
+/* Distinct values of an index column in so many rows, if they are anywhere. */
+static double
+scattered_distinct(PlannerInfo *root, IndexOptInfo *index, int col,
+				   double rows)
+{
+	TargetEntry *entry = list_nth_node(TargetEntry, index->indextlist, col);
+	VariableStatData vardata;
+	bool		isdefault;
+	double		distinct;
+
+	examine_variable(root, (Node *) entry->expr, 0, &vardata);
+	distinct = get_variable_numdistinct(&vardata, &isdefault);
+	ReleaseVariableStats(vardata);
+	return bx_cost_ranges_hit(distinct, rows);
+}
+
+/* The automatic pages_per_range that a build would come to. */
+static uint8
+guess_lg_base(PlannerInfo *root, IndexOptInfo *index)
 {
 	double		rows_per_page = index->rel->tuples / Max(index->rel->pages, 1);
+
+	for (uint8 lg = 0;; lg++)
+	{
+		double		pages = 1 << lg;
+		double		keys = 0;
+
+		for (int col = 0; col < index->nkeycolumns; col++)
+			keys += scattered_distinct(root, index, col,
+									   rows_per_page * pages);
+		if (bx_dir_auto_lg_base(keys / pages) <= lg)
+			return lg;
+	}
+}
+
+/* Reads the metapage, or invents one for an index that does not exist. */
+static void
+get_facts(PlannerInfo *root, IndexOptInfo *index, BxFacts *facts)
+{
 	uint8		lg_base = BX_LG_BASE_UNSET;
 
 	memset(facts, 0, sizeof(*facts));
@@ -46,22 +89,13 @@ get_facts(IndexOptInfo *index, BxFacts *facts)
 		index_close(rel, NoLock);
 	}
 	if (lg_base == BX_LG_BASE_UNSET)
-		lg_base = bx_dir_auto_lg_base(rows_per_page * index->nkeycolumns);
+		lg_base = guess_lg_base(root, index);
 	facts->pages_per_range = 1 << lg_base;
 	facts->ranges = Max(ceil(index->rel->pages / facts->pages_per_range), 1);
 	if (facts->stats.segments > 0)
 		facts->segment_rate = facts->stats.segment_rate;
 	facts->summary_rate = facts->stats.summarized > 0 ?
 		facts->stats.summary_rate : BX_SUMMARY_RATE;
-}
-
-/* Ranges that hold at least one of so many rows, if these are anywhere. */
-double
-bx_cost_ranges_hit(double ranges, double rows)
-{
-	if (ranges <= 1)
-		return Min(ranges, rows);
-	return ranges * -expm1(rows * log1p(-1.0 / ranges));
 }
 
 /* Values that a qual looks for. */
@@ -74,22 +108,6 @@ count_elements(PlannerInfo *root, Node *clause)
 	return 1;
 }
 
-/* Distinct values of an index column in a range, if they are anywhere. */
-static double
-scattered_distinct(PlannerInfo *root, IndexOptInfo *index, BxFacts *facts,
-				   int col)
-{
-	TargetEntry *entry = list_nth_node(TargetEntry, index->indextlist, col);
-	VariableStatData vardata;
-	bool		isdefault;
-	double		distinct;
-
-	examine_variable(root, (Node *) entry->expr, 0, &vardata);
-	distinct = get_variable_numdistinct(&vardata, &isdefault);
-	ReleaseVariableStats(vardata);
-	return bx_cost_ranges_hit(distinct, index->rel->tuples / facts->ranges);
-}
-
 /*
  * Distinct values of an index column in a range, by the keys that the index
  * has counted.  Less than scattered_distinct() means that equal values stand
@@ -100,7 +118,8 @@ static double
 counted_distinct(PlannerInfo *root, IndexOptInfo *index, BxFacts *facts,
 				 int col)
 {
-	double		own = scattered_distinct(root, index, facts, col);
+	double		rows = index->rel->tuples / facts->ranges;
+	double		own = scattered_distinct(root, index, col, rows);
 	double		left = facts->stats.range_keys - index->nkeycolumns;
 
 	if (facts->stats.range_keys == 0)
@@ -108,7 +127,7 @@ counted_distinct(PlannerInfo *root, IndexOptInfo *index, BxFacts *facts,
 	for (int i = 0; i < index->nkeycolumns; i++)
 	{
 		double		other = i == col ? 0 :
-		scattered_distinct(root, index, facts, i);
+		scattered_distinct(root, index, i, rows);
 
 		if (other > own)
 			left -= other;
@@ -151,14 +170,17 @@ bx_cost_match_fraction(const BxFacts *facts, double hit_ranges, double elements)
 {
 	double		hit = hit_ranges / facts->ranges;
 	double		segments = Max(facts->ranges / BX_FANOUT, 1);
-	double		passes = Min(1.0, hit_ranges / segments +
-							 elements * facts->summary_rate);
-	double		in_vain = Min(1.0, elements * facts->segment_rate);
+	double		passes = Min(1.0, hit_ranges / elements / segments +
+							 facts->summary_rate);
 
-	/* without a summary every segment passes */
+	/*
+	 * A segment is asked only for those elements that pass its summary; where
+	 * there is none, for all.
+	 */
 	if (facts->stats.summarized == 0)
 		passes = 1.0;
-	return hit + (1.0 - hit) * passes * in_vain;
+	return hit + (1.0 - hit) * -expm1(-elements * passes *
+									  facts->segment_rate);
 }
 
 void
@@ -185,7 +207,7 @@ bxcostestimate(PlannerInfo *root, IndexPath *path, double loop_count,
 	double		charged;
 	ListCell   *lc;
 
-	get_facts(index, &facts);
+	get_facts(root, index, &facts);
 	get_tablespace_page_costs(index->reltablespace, &random_page_cost,
 							  &seq_page_cost);
 

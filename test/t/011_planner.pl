@@ -1,0 +1,74 @@
+# The planner's view of indexes that do not exist: those that tools invent to try them out (IndexOptInfo.hypothetical),
+# for which there is no metapage to read.  test/modules/planhook makes hypothetical ones of the real ones, so that
+# the estimates can be compared.
+
+use strict;
+use warnings;
+
+use FindBin;
+use lib "$FindBin::RealBin/../lib";
+
+use BloomidxTest;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+my $node = new_node('planner');
+my (undef, undef, $stderr) = $node->psql('postgres', "LOAD 'planhook'");
+plan skip_all => 'test/modules/planhook is not installed' if $stderr =~ /could not access file/;
+
+$node->safe_psql(
+	'postgres', qq{
+CREATE TABLE big (id uuid, few int, day int, pad text);
+INSERT INTO big SELECT md5(i::text)::uuid, i % 5, i / 1000, repeat('x', 60) FROM generate_series(1, 200000) i;
+CREATE INDEX big_id ON big @{[ using_index('id') ]};
+CREATE INDEX big_few ON big @{[ using_index('few') ]};
+CREATE INDEX big_both ON big @{[ using_index('day, (few + 1)') ]} WHERE few > 3;
+CREATE TABLE unknown AS SELECT * FROM big;
+CREATE INDEX unknown_id ON unknown @{[ using_index('id') ]};
+CREATE TABLE nothing (id uuid);
+CREATE INDEX nothing_id ON nothing @{[ using_index('id') ]};
+CREATE TABLE tiny AS SELECT * FROM big LIMIT 50;
+CREATE INDEX tiny_id ON tiny @{[ using_index('id') ]};
+VACUUM ANALYZE big; VACUUM ANALYZE tiny});
+
+# Plans of a query with real and with hypothetical indexes: the first index in it or '', its cost and rows.
+sub plans
+{
+	my ($query) = @_;
+	return map {
+		my $plan = $node->safe_psql('postgres', "LOAD 'planhook'; SET planhook.pretend = $_; EXPLAIN $query");
+		my ($name) = $plan =~ /Index Scan(?: using| on) (\w+)/;
+		my ($cost, $rows) = $plan =~ /cost=[0-9.]+?\.\.([0-9.]+) rows=(\d+)/;
+		{ index => $name || '', cost => $cost, rows => $rows };
+	} 'off', 'on';
+}
+
+foreach my $case (
+	[ 'a unique key', "SELECT * FROM big WHERE id = md5('77')::uuid", 'big_id' ],
+	[ 'a list of keys', "SELECT * FROM big WHERE id IN (md5('1')::uuid, md5('2')::uuid, md5('3')::uuid)", 'big_id' ],
+	[ 'a value that is everywhere', 'SELECT * FROM big WHERE few = 3', '' ],
+	[ 'a value that is nowhere', 'SELECT * FROM big WHERE few = 77', 'big_few' ],
+	[ 'a partial index with an expression', 'SELECT * FROM big WHERE few > 3 AND day = 100 AND few + 1 = 5', 'big_both' ],
+	[ 'the inner side of a join', 'SELECT * FROM tiny JOIN big USING (id)', 'big_id' ],
+	[ 'a table without statistics', "SELECT * FROM unknown WHERE id = md5('77')::uuid", 'unknown_id' ],
+	[ 'a small table', "SELECT * FROM tiny WHERE id = md5('7')::uuid", '' ])
+{
+	my ($what, $query, $index) = @$case;
+	my ($real, $hypothetical) = plans($query);
+
+	is($real->{index}, $index, "$what: index that is used");
+	is($hypothetical->{index}, $index && 'hypothetical', "$what: hypothetical index");
+	is($hypothetical->{rows}, $real->{rows}, "$what: rows");
+	cmp_ok($hypothetical->{cost}, '>', $real->{cost} / 3, "$what: cost $hypothetical->{cost}, really $real->{cost}");
+	# that the rows of a day stand together, the real index has counted
+	cmp_ok($hypothetical->{cost}, '<', $real->{cost} * ($index eq 'big_both' ? 20 : 3), "$what: cost is not too high");
+}
+
+# An empty table, forced.
+my ($real, $hypothetical) = plans("SELECT * FROM nothing WHERE id = md5('7')::uuid");
+like($hypothetical->{cost}, qr/^\d+\.\d+$/, "an empty table: a cost ($hypothetical->{cost}, really $real->{cost})");
+
+log_is_clean($node, 'planner');
+$node->stop;
+done_testing();
