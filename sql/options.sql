@@ -135,9 +135,16 @@ CREATE INDEX t_plain ON t USING bloomidx (a);
 CREATE INDEX t_fine ON t USING bloomidx (a) WITH (false_positive_rate = 0.00001);
 SELECT pages('t_rough') < pages('t_plain') AND pages('t_plain') < pages('t_fine') AS by_rate;
 
--- ALTER INDEX takes effect at the next REINDEX, not before.
+-- ALTER INDEX takes effect at the next REINDEX, not before, and says so.  Nothing else does.
 SELECT pages('t_rough') AS before \gset
+SET client_min_messages = notice;
 ALTER INDEX t_rough SET (false_positive_rate = 0.00001);
+ALTER INDEX t_rough RENAME TO t_other;
+ALTER INDEX t_other RENAME TO t_rough;
+ALTER TABLE t SET (fillfactor = 90);
+CREATE INDEX t_other ON t USING bloomidx (a) WITH (false_positive_rate = 0.1);
+DROP INDEX t_other;
+SET client_min_messages = warning;
 SELECT pg_get_indexdef('t_rough'::regclass);
 INSERT INTO t VALUES (20001, '20001');
 SELECT pages('t_rough') = :before AS as_before;
@@ -163,6 +170,15 @@ SELECT attempt('ALTER INDEX t_rough SET (pages_per_range = 3)');
 SELECT attempt('ALTER INDEX t_rough SET (false_positive_rate = 2)');
 SELECT pg_get_indexdef('t_rough'::regclass);
 SELECT * FROM ask('SELECT * FROM t WHERE a = 20001');
+
+-- What the access method says of itself.
+SELECT property, pg_indexam_has_property(am.oid, property)
+FROM pg_am am, unnest('{can_order,can_unique,can_multi_col,can_exclude,can_include}'::text[]) property
+WHERE amname = 'bloomidx';
+SELECT property, pg_index_has_property('t_rough', property)
+FROM unnest('{clusterable,index_scan,bitmap_scan,backward_scan}'::text[]) property;
+SELECT property, pg_index_column_has_property('t_rough', 1, property)
+FROM unnest('{asc,desc,nulls_first,nulls_last,orderable,distance_orderable,returnable,search_array,search_nulls}'::text[]) property;
 
 -- The indexes that are left are good.
 SELECT count(bloomidx_check(c.oid)) > 0 FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid JOIN pg_am a ON a.oid = c.relam

@@ -7,6 +7,10 @@
  */
 #include "postgres.h"
 
+#include "nodes/parsenodes.h"
+#include "nodes/plannodes.h"
+#include "tcop/pquery.h"
+#include "utils/portal.h"
 #include "utils/rel.h"
 
 #include "bloomidx.h"
@@ -38,6 +42,32 @@ bx_options_init(void)
 					   AccessExclusiveLock);
 }
 
+/*
+ * Whether the client's statement changes options of something that exists.
+ * amoptions is not told for what it checks them, so look at the statement.
+ */
+static bool
+is_alter(void)
+{
+	PlannedStmt *stmt;
+	ListCell   *lc;
+
+	if (ActivePortal == NULL || list_length(ActivePortal->stmts) != 1)
+		return false;
+	stmt = linitial_node(PlannedStmt, ActivePortal->stmts);
+	if (stmt->utilityStmt == NULL || !IsA(stmt->utilityStmt, AlterTableStmt))
+		return false;
+	foreach(lc, ((AlterTableStmt *) stmt->utilityStmt)->cmds)
+	{
+		AlterTableCmd *cmd = lfirst_node(AlterTableCmd, lc);
+
+		if (cmd->subtype == AT_SetRelOptions ||
+			cmd->subtype == AT_ResetRelOptions)
+			return true;
+	}
+	return false;
+}
+
 bytea *
 bxoptions(Datum reloptions, bool validate)
 {
@@ -61,6 +91,12 @@ bxoptions(Datum reloptions, bool validate)
 						options->pages_per_range),
 				 errdetail("Valid values are 0, which means automatic, and the powers of two up to %d.",
 						   BX_MAX_PAGES_PER_RANGE)));
+
+	/* the build freezes them all */
+	if (validate && is_alter())
+		ereport(NOTICE,
+				(errmsg("options of a bloomidx index take effect when the index is built"),
+				 errhint("REINDEX the index to apply the new options.")));
 	return (bytea *) options;
 }
 
