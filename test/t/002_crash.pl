@@ -25,7 +25,7 @@ my @combinations = (
 	{ death => 'immediate', checkpoint => 0, full_page_writes => 'on', check => '' },
 	{ death => 'kill', checkpoint => 1, full_page_writes => 'off', check => 'generic' },
 	{ death => 'kill', checkpoint => 0, full_page_writes => 'on', check => 'generic' },
-	{ death => 'immediate', checkpoint => 1, full_page_writes => 'off', check => '' },
+	{ death => 'kill', checkpoint => 1, full_page_writes => 'off', check => '' },
 	{ death => 'immediate', checkpoint => 1, full_page_writes => 'on', check => 'generic' },);
 
 my $primary = new_node(
