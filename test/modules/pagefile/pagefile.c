@@ -8,6 +8,7 @@
 #include "postgres.h"
 
 #include "access/genam.h"
+#include "access/htup_details.h"
 #include "catalog/storage.h"
 #include "fmgr.h"
 #include "storage/smgr.h"
@@ -32,13 +33,14 @@ write_pages(PG_FUNCTION_ARGS)
 	bytea	   *pages = PG_GETARG_BYTEA_PP(1);
 	BlockNumber npages = VARSIZE_ANY_EXHDR(pages) / BLCKSZ;
 
+	/* direct I/O wants pages aligned like this */
+	char	   *page = (char *) TYPEALIGN(4096, palloc(BLCKSZ + 4096));
+
 	RelationTruncate(index, 0);
 	for (BlockNumber i = 0; i < npages; i++)
 	{
-		PGAlignedBlock page;
-
-		memcpy(page.data, VARDATA_ANY(pages) + (Size) i * BLCKSZ, BLCKSZ);
-		smgrextend(RelationGetSmgr(index), MAIN_FORKNUM, i, page.data, true);
+		memcpy(page, VARDATA_ANY(pages) + (Size) i * BLCKSZ, BLCKSZ);
+		smgrextend(RelationGetSmgr(index), MAIN_FORKNUM, i, page, true);
 	}
 	CacheInvalidateRelcache(index);
 	index_close(index, AccessExclusiveLock);
