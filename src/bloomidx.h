@@ -559,7 +559,7 @@ extern char *bxbuildphasename(int64 phasenum);
 typedef struct BxParallel BxParallel;
 extern BxParallel *bx_parallel_begin(BxBuild *build, int nworkers,
 									 Size build_size);
-extern int	bx_parallel_launch(BxParallel *parallel);
+extern void bx_parallel_launch(BxParallel *parallel, Relation index);
 extern void bx_parallel_wait(BxParallel *parallel,
 							 void (*show) (BxBuild *build), BxBuild *build);
 extern void bx_parallel_end(BxParallel *parallel);

@@ -262,17 +262,19 @@ choose_workers(BxBuild *build, uint64 nunits)
 	return Min(nworkers, nunits - 1);
 }
 
-/* Has all units built, by workers as well if the planner likes. */
+/*
+ * Has all units built.  If there were workers, returns what bx_parallel_end
+ * wants when the results have been used.
+ */
 static BxParallel *
-build_in_parallel(BxBuild *build, const BxMetaPageData *meta,
-				  uint64 unit_ranges)
+build_all_units(BxBuild *build, const BxMetaPageData *meta,
+				uint64 unit_ranges)
 {
 	uint64		ranges = bx_dir_ranges(build->heap_blocks, meta->lg_base);
 	uint64		nunits = (ranges + unit_ranges - 1) / unit_ranges;
 	Size		size = offsetof(BxBuildShared, results) +
 	sizeof(BxUnitResult) * nunits;
 	int			nworkers = choose_workers(build, nunits);
-	int			nlaunched;
 	BxParallel *parallel = NULL;
 
 	if (nworkers > 0)
@@ -282,13 +284,7 @@ build_in_parallel(BxBuild *build, const BxMetaPageData *meta,
 	init_shared(build, meta, unit_ranges, nunits);
 
 	if (parallel != NULL)
-	{
-		nlaunched = bx_parallel_launch(parallel);
-		ereport(DEBUG1,
-				(errmsg_internal("index \"%s\": %d of %d parallel workers launched",
-								 RelationGetRelationName(build->index),
-								 nlaunched, nworkers)));
-	}
+		bx_parallel_launch(parallel, build->index);
 	bx_build_units(build);
 	if (parallel != NULL)
 	{
@@ -309,7 +305,7 @@ build_filters(BxBuild *build, BxMetaPageData *meta, IndexBuildResult *result)
 	start_phase(build, PHASE_SCANNING);
 	pgstat_progress_update_param(PROGRESS_SCAN_BLOCKS_TOTAL,
 								 build->heap_blocks);
-	parallel = build_in_parallel(build, meta, unit_ranges);
+	parallel = build_all_units(build, meta, unit_ranges);
 
 	start_phase(build, PHASE_PUBLISHING);
 	meta->next_generation = pg_atomic_read_u32(&build->shared->next_generation);

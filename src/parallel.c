@@ -148,13 +148,18 @@ bx_parallel_begin(BxBuild *build, int nworkers, Size build_size)
 
 /*
  * Starts workers, when build->shared is filled in.  There may be fewer than
- * wanted, or none: the leader does what they do not.  Returns how many.
+ * wanted, or none: the leader does what they do not.
  */
-int
-bx_parallel_launch(BxParallel *parallel)
+void
+bx_parallel_launch(BxParallel *parallel, Relation index)
 {
-	LaunchParallelWorkers(parallel->context);
-	return parallel->context->nworkers_launched;
+	ParallelContext *context = parallel->context;
+
+	LaunchParallelWorkers(context);
+	ereport(DEBUG1,
+			(errmsg_internal("index \"%s\": %d of %d parallel workers launched",
+							 RelationGetRelationName(index),
+							 context->nworkers_launched, context->nworkers)));
 }
 
 /* Whether a worker that has been started has not come to its end. */
