@@ -726,6 +726,9 @@ make_pages(BlockInsert *state, Relation index, Relation heap, ItemPointer tid)
 					   keys_of_last_page(index, &meta));
 		BX_PAUSE(BX_PAUSE_ALLOCATED);
 		meta.block_pages = wanted;
+
+		/* should block_pages be damaged, this tells that pages are missing */
+		meta.stats.segments = wanted;
 		bx_meta_write(index, &meta);
 	}
 	state->npages = meta.block_pages;
