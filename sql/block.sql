@@ -57,6 +57,8 @@ FROM generate_series(1, 200) i;
 -- a partial index whose first row comes late has pages for all that lies before
 CREATE INDEX late_partial ON late USING bloomidx (k) WITH (layout = block, pages_per_range = 1) WHERE k > 60000;
 SELECT index_pages('late_partial');
+CREATE INDEX CONCURRENTLY late_empty ON late USING bloomidx (k) WITH (layout = block) WHERE k > 60000;
+SELECT index_pages('late_empty');
 INSERT INTO late SELECT i, repeat('x', 100) FROM generate_series(60001, 60010) i;
 SELECT index_pages('late_partial') > 3;
 SELECT count(*) FROM late WHERE k > 60000 AND k = 60007;

@@ -663,10 +663,17 @@ typedef struct BlockInsert
 	uint32		npages;			/* there are at least so many */
 } BlockInsert;
 
+/* Learns without a lock what pages there are, so as not to ask for one. */
 static void *
 block_insert_begin(Relation index)
 {
-	return palloc0(sizeof(BlockInsert));
+	BlockInsert *state = palloc(sizeof(BlockInsert));
+	BxMetaPageData meta;
+
+	bx_meta_read(index, &meta);
+	state->geometry = get_geometry(&meta);
+	state->npages = meta.block_pages;
+	return state;
 }
 
 /* Chooses the geometry by the first row. */

@@ -54,7 +54,8 @@ catch_up_range(void *arg, uint32 range, double done, const uint64 *keys,
 
 	ItemPointerSet(&tid, (BlockNumber) range << catchup->lg_base,
 				   FirstOffsetNumber);
-	insert->layout->insert(insert, catchup->heap, &tid, &row);
+	if (nkeys > 0)
+		insert->layout->insert(insert, catchup->heap, &tid, &row);
 	if (doubt)
 		insert->layout->insert_doubt(insert, catchup->heap, &tid);
 	MemoryContextSwitchTo(oldcxt);

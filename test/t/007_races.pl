@@ -154,6 +154,25 @@ for my $try (1 .. $tries)
 	is($node->safe_psql('postgres', "SET enable_seqscan = off; SELECT count(*) FROM $table WHERE k IN (-21, -22, -23)"),
 		3, "try $try: all rows of that statement");
 
+	# --- keys that the old filters know from dead rows and the new ones do not, in rows that come after the heap was read
+	$table = fresh_table();
+	overfill($table, 1000000);
+	$node->safe_psql(
+		'postgres', qq{
+CREATE TABLE gone$try AS SELECT (ctid::text::point)[0] AS page, min(k) AS k FROM $table WHERE k < 1000 GROUP BY 1;
+DELETE FROM $table t USING gone$try g WHERE t.k = g.k;
+VACUUM (INDEX_CLEANUP off) $table});
+	close_gate('filled');
+	$vacuum = start("SELECT bloomidx_summarize('${table}_k_idx')");
+	wait_at('filled');
+	$node->safe_psql(
+		'postgres', qq{
+UPDATE $table t SET k = g.k FROM gone$try g, (SELECT (ctid::text::point)[0] AS page, max(k) AS k FROM $table GROUP BY 1) m
+WHERE m.page = g.page AND t.k = m.k});
+	open_gate('filled');
+	finish($vacuum);
+	is_complete($table, "try $try: keys that come back during a rebuild");
+
 	# --- a search between directory and slice page, across two rebuilds that recycle the page
 	$table = fresh_table();
 	close_gate('search_slice');
@@ -189,6 +208,18 @@ for my $try (1 .. $tries)
 	finish($sweep);
 	$node->safe_psql('postgres', "INSERT INTO $table SELECT i, repeat('z', 100) FROM generate_series(10, 5000) i");
 	is_complete($table, "try $try: several inserters make the same segment");
+
+	# --- who finds its page does not wait for somebody who makes another
+	$table = fresh_table();
+	close_gate('allocated');
+	$insert = start("INSERT INTO $table SELECT 2000 + i, repeat('x', 1900) FROM generate_series(1, 400) i");
+	wait_at('allocated');
+	is($node->psql('postgres', "SET lock_timeout = '20s'; UPDATE $table SET k = -30 WHERE k = 1"),
+		0, "try $try: insert beside one that makes pages");
+	is_complete($table, "try $try: search beside an insert that makes pages");
+	open_gate('allocated');
+	finish($insert);
+	is_complete($table, "try $try: insert that made pages");
 
 	# --- HOT update behind the scan of CREATE INDEX CONCURRENTLY
 	$table = 'race' . ++$serial;
