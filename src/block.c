@@ -671,7 +671,7 @@ block_insert_begin(Relation index)
 	BxMetaPageData meta;
 
 	bx_meta_read(index, &meta);
-	state->geometry = get_geometry(&meta);
+	state->geometry = bx_block_geometry(&meta);
 	state->npages = meta.block_pages;
 	return state;
 }

@@ -356,7 +356,7 @@ check_meta(Relation index, const BxMetaPageData *meta)
 		meta->nfree > BX_MAX_FREE_EXTENTS ||
 		meta->block_ranges > BX_MAX_BLOCK_RANGES ||
 		(meta->block_pages > 0 && meta->block_ranges == 0) ||
-		(meta->layout == BX_LAYOUT_BLOCK &&
+		(meta->block_ranges > 0 &&
 		 meta->stats.segments > meta->block_pages) ||
 		(meta->lg_base == BX_LG_BASE_UNSET && has_pages(meta)))
 		bx_page_corrupted(index, BX_METAPAGE_BLKNO, "impossible metapage");
