@@ -368,6 +368,9 @@ extern void bx_dir_swap_shadow(Relation index, uint32 partition, int child,
 /* With fewer children than this, a node's own fill says little. */
 #define BX_FEW_CHILDREN		8
 
+/* No range has so many keys, and more bits than these need can be counted. */
+#define BX_MAX_RANGE_KEYS	1e12
+
 /* Registers, as a power of two, for counting distinct keys: 3% error. */
 #define BX_DISTINCT_BITS	10
 
