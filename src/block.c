@@ -450,6 +450,7 @@ flush_keys(BlockBuild *bb)
 		char	   *filter = BxPageGetContent(bb->image.data) + offsets[c];
 		Size		size = offsets[c + 1] - offsets[c];
 
+		CHECK_FOR_INTERRUPTS();
 		for (; i < bb->ends[c]; i++)
 			bx_packed_add(filter, size, bb->keys[i]);
 		if (bb->doubt[c])
@@ -557,7 +558,7 @@ reserve_keys(BlockBuild *bb, Size n)
 {
 	if (bb->nkeys + n <= bb->allocated)
 		return;
-	bb->allocated = Max(bb->nkeys + n, bb->allocated * 2);
+	bb->allocated = Max(bb->nkeys + n, Min(bb->allocated * 2, bb->limit));
 	bb->keys = repalloc_huge(bb->keys, sizeof(uint64) * bb->allocated);
 }
 

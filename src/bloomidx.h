@@ -271,10 +271,11 @@ typedef struct BxInsert
  * number of ranges in a unit.  The units are shared out among the participants,
  * which therefore need to know nothing of each other.  add gets the distinct
  * keys of a range, in order of ranges; "done" is the part of the range that is
- * covered so far, and doubt means that its filter must match everything.  A range without keys need not come.  unit completes
- * the unit, and may tell the leader something in *result, which is zero before.
- * publish is for the leader: it makes what leads to the units, and sets the
- * rest of *meta, which it may write; the caller will.
+ * covered so far, and doubt means that its filter must match everything.  A
+ * range without keys need not come.  unit completes the unit, and may tell the
+ * leader something in *result, which is zero before.  publish is for the
+ * leader: it makes what leads to the units, and sets the rest of *meta, which
+ * it may write; the caller will.
  */
 typedef struct BxLayout
 {
@@ -462,6 +463,9 @@ extern void bx_dir_swap_shadow(Relation index, uint32 partition, int child,
 
 /* With fewer children than this, a node's own fill says little. */
 #define BX_FEW_CHILDREN		8
+
+/* No range has so many keys, and more bits than these need can be counted. */
+#define BX_MAX_RANGE_KEYS	1e12
 
 /* Registers, as a power of two, for counting distinct keys: 3% error. */
 #define BX_DISTINCT_BITS	10

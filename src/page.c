@@ -343,6 +343,20 @@ has_pages(const BxMetaPageData *meta)
 	return result;
 }
 
+/*
+ * Whether the numbers of pages and ranges may be those of the layout.  There
+ * are never fewer pages than have been counted for the planner.
+ */
+static bool
+is_count_possible(const BxMetaPageData *meta)
+{
+	if (meta->layout != BX_LAYOUT_BLOCK)
+		return meta->block_pages == 0 && meta->block_ranges == 0;
+	return meta->block_ranges <= BX_MAX_BLOCK_RANGES &&
+		(meta->block_ranges > 0) == (meta->block_pages > 0) &&
+		meta->stats.segments <= meta->block_pages;
+}
+
 static void
 check_meta(Relation index, const BxMetaPageData *meta)
 {
@@ -354,10 +368,9 @@ check_meta(Relation index, const BxMetaPageData *meta)
 		!(meta->false_positive_rate >= BX_MIN_RATE &&
 		  meta->false_positive_rate <= BX_MAX_RATE) ||
 		meta->nfree > BX_MAX_FREE_EXTENTS ||
-		meta->block_ranges > BX_MAX_BLOCK_RANGES ||
-		(meta->block_pages > 0 && meta->block_ranges == 0) ||
-		(meta->block_ranges > 0 &&
-		 meta->stats.segments > meta->block_pages) ||
+		!(meta->stats.range_keys >= 0 &&
+		  meta->stats.range_keys <= BX_MAX_RANGE_KEYS) ||
+		!is_count_possible(meta) ||
 		(meta->lg_base == BX_LG_BASE_UNSET && has_pages(meta)))
 		bx_page_corrupted(index, BX_METAPAGE_BLKNO, "impossible metapage");
 }

@@ -36,7 +36,8 @@ my $content = 32;
 my $special = $page_size - 32;
 my %special_field = (
 	node => 0, slice => 4, nslices => 8, generation => 12, nprobes => 16, level => 18, kind => 19, page_id => 30);
-my %meta_field = (magic => 0, version => 4, hash_version => 8, layout => 10, lg_base => 11);
+my %meta_field = (magic => 0, version => 4, hash_version => 8, layout => 10, lg_base => 11, block_ranges => 12,
+	range_keys => 44, block_pages => 56);
 # A descriptor in a top-level page: the summary's comes first; those of the segments after it and the shadow's.
 my %descriptor_field = (start => 0, nslices => 4, nprobes => 16, state => 17);
 my $first_child = $content + 20 + 24;
@@ -212,9 +213,17 @@ else
 	add_damage('filters', 'offsets_far', sub { replaced($_[0], $special - 2, pack('v', 0xFFFF)) });
 	add_damage('filters', 'offsets_first', sub { replaced($_[0], $offsets, pack('v', 1)) });
 	add_damage('filters', 'offsets_back', sub { replaced($_[0], $offsets + 4, substr($_[0], $offsets, 2)) });
+
+	# Fewer pages than there are would hide rows.
+	my $pages = $content + $meta_field{block_pages};
+	add_damage('meta', 'no_pages', sub { replaced($_[0], $pages, pack('V', 0)) });
+	add_damage('meta', 'fewer_pages', sub { replaced($_[0], $pages, pack('V', unpack('V', substr($_[0], $pages, 4)) - 1)) });
+	add_damage('meta', 'no_ranges', sub { replaced($_[0], $content + $meta_field{block_ranges}, pack('v', 0)) });
 }
 add_damage('meta', 'magic', sub { replaced($_[0], $content + $meta_field{magic}, 'BxIY') });
 add_damage('meta', 'layout', sub { replaced($_[0], $content + $meta_field{layout}, chr(99)) }, allowed => '0A000');
+add_damage('meta', 'other_layout', sub { replaced($_[0], $content + $meta_field{layout}, $partitioned ? chr(2) : chr(1)) });
+add_damage('meta', 'range_keys', sub { replaced($_[0], $content + $meta_field{range_keys}, pack('f', 'nan')) });
 add_damage('meta', 'lg_base', sub { replaced($_[0], $content + $meta_field{lg_base}, chr(77)) });
 # What a later version of bloomidx has written is not damaged, but cannot be read.
 add_damage('meta', 'newer_version', sub { replaced($_[0], $content + $meta_field{version}, pack('V', 9)) }, only => '0A000');
