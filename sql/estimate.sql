@@ -53,7 +53,7 @@ BEGIN
 	size := pg_relation_size(index_name::regclass);
 	pages := lookup_pages(tab, columns[1], condition);
 	SELECT i.pages_per_range INTO actual_range FROM bloomidx_info(index_name) i;
-	result := format('%s: %s, %s pages per range, size %s, pages per lookup %s, B-tree %s', tab, e.layout, e.pages_per_range,
+	result := format('%s: %s pages per range, size %s, pages per lookup %s, B-tree %s', tab, e.pages_per_range,
 		CASE WHEN e.size BETWEEN size / 1.25 AND size * 1.25 THEN 'good' ELSE format('%s, expected %s', size, e.size) END,
 		CASE WHEN e.lookup_index_pages + e.lookup_heap_pages BETWEEN pages / 1.5 AND pages * 1.5 THEN 'good'
 			ELSE format('%s, expected %s + %s', pages, e.lookup_index_pages, e.lookup_heap_pages) END,
@@ -63,7 +63,7 @@ BEGIN
 		result := result || format(', but there are %s', actual_range);
 	END IF;
 	IF current_setting('estimate.figures', true) = 'on' THEN
-		result := result || format(' [size %s of %s; lookup %s + %s of %s; btree %s of %s] %s', e.size, size, round(e.lookup_index_pages::numeric, 2),
+		result := result || format(' [%s; size %s of %s; lookup %s + %s of %s; btree %s of %s] %s', e.layout, e.size, size, round(e.lookup_index_pages::numeric, 2),
 								   round(e.lookup_heap_pages::numeric, 2), round(pages::numeric, 2), e.btree_size, btree, e.advice);
 	END IF;
 	RETURN result;
@@ -75,7 +75,7 @@ CREATE TABLE texts AS SELECT md5(i::text) || '@example.com' AS mail, i AS n FROM
 CREATE TABLE scattered AS SELECT (i * 7919::bigint % 100003)::int AS n, repeat('y', 30) AS pad FROM generate_series(1, 100000) i;
 CREATE TABLE serial AS SELECT i AS id, md5(i::text) AS pad FROM generate_series(1, 150000) i;
 CREATE TABLE few AS SELECT abs(hashint4(i)) % 2000 AS kind, repeat('z', 80) AS pad FROM generate_series(1, 100000) i;
-CREATE TABLE skewed AS SELECT floor(power(abs(hashint4(i)) / 2147483648.0, 4) * 5000)::int AS kind, repeat('z', 50) AS pad
+CREATE TABLE skewed AS SELECT floor(power(abs(hashint4(i)) / 2147483648.0, 4) * 5000)::int AS kind, repeat('z', 30) AS pad
 	FROM generate_series(1, 100000) i;
 CREATE TABLE several AS SELECT md5(i::text)::uuid AS id, abs(hashint4(i)) % 5000 AS tenant, 'user ' || i % 30000 AS name
 	FROM generate_series(1, 100000) i;
@@ -104,6 +104,10 @@ DROP INDEX uuids_i;
 SELECT compare('uuids', '{id}', 0.01, 16);
 DROP INDEX few_i;
 SELECT compare('few', '{kind}', 0.001, 4);
+
+-- The layout: block where a range has few keys.
+SELECT tab, layout FROM unnest(ARRAY['uuids', 'few', 'batches']::regclass[], ARRAY['id', 'kind', 'batch']) AS t(tab, col),
+	bloomidx_estimate(tab, ARRAY[col]);
 
 -- The advice.
 CREATE TABLE small AS SELECT i AS id FROM generate_series(1, 1000) i;

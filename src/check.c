@@ -29,14 +29,18 @@
 #include "postgres.h"
 
 #include "access/genam.h"
+#include "access/htup_details.h"
 #include "access/table.h"
 #include "access/xlog.h"
 #include "catalog/index.h"
+#include "catalog/pg_index.h"
 #include "fmgr.h"
 #include "miscadmin.h"
 #include "storage/lmgr.h"
+#include "utils/inval.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
+#include "utils/syscache.h"
 
 #include "bloomidx.h"
 
@@ -181,6 +185,32 @@ check_range(void *arg, uint32 range, double done, const uint64 *keys,
 	state->layout->check_keys(state->check, range, keys, nkeys);
 }
 
+/*
+ * Refuses an index that is no longer valid.  REINDEX CONCURRENTLY makes it so
+ * before it has writers leave the old index alone, and waits for us then; but
+ * on a standby nobody does.  An index that is valid after the snapshot was
+ * taken has all that the snapshot sees.
+ */
+static void
+check_still_valid(Relation index)
+{
+	HeapTuple	tuple;
+	bool		valid;
+
+	AcceptInvalidationMessages();
+	tuple = SearchSysCache1(INDEXRELID,
+							ObjectIdGetDatum(RelationGetRelid(index)));
+	valid = HeapTupleIsValid(tuple) &&
+		((Form_pg_index) GETSTRUCT(tuple))->indisvalid;
+	if (HeapTupleIsValid(tuple))
+		ReleaseSysCache(tuple);
+	if (!valid)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("index \"%s\" is not valid",
+						RelationGetRelationName(index))));
+}
+
 /* Looks up all rows of the heap that are visible; returns how many. */
 static int64
 check_keys(BxCheck *check, const BxLayout *layout)
@@ -192,6 +222,8 @@ check_keys(BxCheck *check, const BxLayout *layout)
 	BxHeapScan *scan;
 	double		heap_tuples;
 	double		index_tuples;
+
+	check_still_valid(check->index);
 
 	/* if no key has ever come, no row may be there in any range */
 	bx_meta_read(check->index, &meta);

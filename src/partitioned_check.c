@@ -511,6 +511,18 @@ bx_partitioned_check_keys(BxCheck *check, uint32 range, const uint64 *keys,
  * ----------
  */
 
+/*
+ * Slices of a node with so many keys per child.  These are not known exactly,
+ * and differ from node to node, so that some have a slice more or less.
+ */
+static double
+expect_slices(double keys, double rate)
+{
+	return (bx_filter_plan(keys * 0.97, rate, BX_SLICE_ROWS).nslices +
+			bx_filter_plan(keys, rate, BX_SLICE_ROWS).nslices +
+			bx_filter_plan(keys * 1.03, rate, BX_SLICE_ROWS).nslices) / 3.0;
+}
+
 /* Pages of an index that CREATE INDEX would make, as partitioned.c does. */
 double
 bx_partitioned_estimate(const BxTableModel *model, uint8 lg_base, double rate,
@@ -534,12 +546,12 @@ bx_partitioned_estimate(const BxTableModel *model, uint8 lg_base, double rate,
 	stats->segments = segments;
 	stats->partitions = partitions;
 	stats->summarized = summarized;
-	stats->slices = segments * plan.nslices;
+	stats->slices = segments * expect_slices(range_keys, rate);
 	stats->range_keys = range_keys;
 	stats->segment_rate = bx_filter_rate(range_keys, plan.nslices,
 										 BX_SLICE_ROWS, plan.nprobes);
 	stats->summary_rate = bx_filter_rate(segment_keys, summary.nslices,
 										 BX_SLICE_ROWS, summary.nprobes);
-	return 1 + maps + partitions + segments * plan.nslices +
-		summarized * summary.nslices;
+	return 1 + maps + partitions + stats->slices +
+		summarized * expect_slices(segment_keys, BX_SUMMARY_RATE);
 }
