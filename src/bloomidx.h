@@ -31,7 +31,7 @@
 
 /* The name under which parallel workers find this module. */
 #ifndef BX_LIBRARY
-#define BX_LIBRARY			"bloomidx"
+#define BX_LIBRARY			"$libdir/bloomidx"
 #endif
 
 /* The one strategy and the one support function of an operator class. */

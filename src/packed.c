@@ -350,19 +350,6 @@ size_by_bits(double keys, double bits)
 		BX_PACKED_TRAILER;
 }
 
-/* The smallest size that keeps the rate at the target. */
-size_t
-bx_packed_size_for(double keys, double target)
-{
-	size_t		size = size_by_bits(keys, -log2(target) / M_LN2);
-
-	while (bx_packed_rate(keys, size, target) > target)
-		size = size + 1 < BX_PACKED_LINE ? size + 1 :
-			size < BX_PACKED_LINE + BX_PACKED_TRAILER ?
-			BX_PACKED_LINE + BX_PACKED_TRAILER : size + BX_PACKED_LINE;
-	return size;
-}
-
 static size_t
 total_size(const double *keys, int n, double bits)
 {

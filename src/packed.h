@@ -52,7 +52,6 @@ typedef struct BxPackedFill
 } BxPackedFill;
 
 extern double bx_packed_rate(double keys, size_t size, double target);
-extern size_t bx_packed_size_for(double keys, double target);
 extern void bx_packed_share(const double *keys, int n, size_t space,
 							uint16_t *sizes);
 

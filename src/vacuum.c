@@ -33,6 +33,9 @@ PG_FUNCTION_INFO_V1(bloomidx_summarize);
 
 static bool vacuum_is_active = false;
 
+/* Keys that may be added under one lock. */
+#define KEYS_AT_ONCE	256
+
 /* What the build of an index has missed, on its way in. */
 typedef struct Catchup
 {
@@ -48,14 +51,19 @@ catch_up_range(void *arg, uint32 range, double done, const uint64 *keys,
 {
 	Catchup    *catchup = arg;
 	BxInsert   *insert = catchup->insert;
-	BxRowKeys	row = {(int) nkeys, (int) nkeys, unconstify(uint64 *, keys)};
 	ItemPointerData tid;
 	MemoryContext oldcxt = MemoryContextSwitchTo(insert->tmpcxt);
 
 	ItemPointerSet(&tid, (BlockNumber) range << catchup->lg_base,
 				   FirstOffsetNumber);
-	if (nkeys > 0)
+	for (Size first = 0; first < nkeys; first += KEYS_AT_ONCE)
+	{
+		int			n = Min(nkeys - first, KEYS_AT_ONCE);
+		BxRowKeys	row = {n, n, unconstify(uint64 *, keys + first)};
+
+		CHECK_FOR_INTERRUPTS();
 		insert->layout->insert(insert, catchup->heap, &tid, &row);
+	}
 	if (doubt)
 		insert->layout->insert_doubt(insert, catchup->heap, &tid);
 	MemoryContextSwitchTo(oldcxt);

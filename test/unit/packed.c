@@ -263,25 +263,6 @@ test_rates(void)
 	}
 }
 
-/* Sizes for a target keep it, with no more than a little to spare. */
-static void
-test_sizes(void)
-{
-	static const double targets[] = {0.25, 0.01, 0.0002, 0.00001};
-
-	for (int t = 0; t < 4; t++)
-	{
-		for (int keys = 1; keys < 2000; keys = keys * 5 / 4 + 1)
-		{
-			size_t		size = bx_packed_size_for(keys, targets[t]);
-
-			HOLDS(bx_packed_rate(keys, size, targets[t]) <= targets[t]);
-			HOLDS(size < BX_PACKED_LINE ||
-				  (size - BX_PACKED_TRAILER) % BX_PACKED_LINE == 0);
-		}
-	}
-}
-
 static void
 test_share(void)
 {
@@ -367,7 +348,6 @@ main(void)
 	test_largest();
 	test_reserved();
 	test_rates();
-	test_sizes();
 	test_share();
 	test_vector();
 	return finish();
