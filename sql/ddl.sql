@@ -280,6 +280,20 @@ CREATE INDEX many_i ON many USING bloomidx (a) WITH (layout = :layout);
 SELECT * FROM ask('SELECT * FROM many WHERE a IN (5, -5)');
 SELECT extname, nspname FROM pg_extension e, pg_namespace n WHERE extname = 'bloomidx' AND n.oid = extnamespace;
 
+-- Since 16 an update of the indexed column alone stays HOT; whatever it is, the new value is found, and the old one by those
+-- who see it.
+CREATE TABLE hot (k int, v text) WITH (fillfactor = 50);
+INSERT INTO hot SELECT i, 'x' FROM generate_series(1, 10) i;
+CREATE INDEX hot_k ON hot USING bloomidx (k) WITH (layout = :layout);
+BEGIN;
+DECLARE old CURSOR FOR SELECT count(*) FROM hot WHERE k BETWEEN 1 AND 10;
+UPDATE hot SET k = k + 100;
+SELECT pg_stat_get_xact_tuples_hot_updated('hot'::regclass) =
+	CASE WHEN current_setting('server_version_num')::int >= 160000 THEN 10 ELSE 0 END AS hot_where_possible;
+FETCH old;
+COMMIT;
+SELECT lost_rows('hot', 'k', 'hot_k');
+
 -- The indexes that are left are good.
 SELECT count(ddl_other.bloomidx_check(c.oid)) > 0 FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid JOIN pg_am a ON a.oid = c.relam
 WHERE a.amname = 'bloomidx' AND c.relkind = 'i' AND i.indisvalid AND c.relnamespace = 'ddl'::regnamespace;
