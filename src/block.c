@@ -185,17 +185,9 @@ bx_block_read_page(Relation index, uint32 number, const Geometry *geometry,
 	bx_block_check_offsets(index, blkno, copy, geometry);
 }
 
-/* What the fill of a page's filters tells. */
-typedef struct PageFill
-{
-	int			filters;		/* that have keys, and are not in doubt */
-	int			doubtful;
-	double		keys;			/* of all of these */
-	double		rates;			/* sum over these */
-} PageFill;
-
-static void
-measure_page(const char *image, int nranges, PageFill *sum)
+/* Adds up what the fill of a page's filters tells. */
+void
+bx_block_measure(const char *image, int nranges, BxBlockFill *sum)
 {
 	const uint16 *offsets = BxPageGetOffsets(image, nranges);
 
@@ -212,18 +204,30 @@ measure_page(const char *image, int nranges, PageFill *sum)
 		{
 			sum->filters++;
 			sum->keys += fill.keys;
+			sum->squares += fill.keys * fill.keys;
 			sum->rates += fill.rate;
+			sum->fills += fill.fill;
+			sum->probes += fill.probes;
 		}
 	}
 }
 
+/* Whether a page has so many keys that a rebuild would make it better. */
+bool
+bx_block_is_overfull(const char *image, const BxBlockFill *fill, double target)
+{
+	return fill->filters > 0 &&
+		fill->rates / fill->filters > target * BX_RATE_TOLERANCE &&
+		fill->keys > BxPageGetOpaque(image)->keys * BX_KEYS_TOLERANCE;
+}
+
 /* Notes in a page with all its bits how full it is. */
 static void
-set_baseline(char *image, int nranges, PageFill *fill)
+set_baseline(char *image, int nranges, BxBlockFill *fill)
 {
 	BxPageOpaqueData *opaque = BxPageGetOpaque(image);
 
-	measure_page(image, nranges, fill);
+	bx_block_measure(image, nranges, fill);
 	opaque->keys = (uint32) ceil(fill->keys);
 	if (fill->doubtful > 0)
 		opaque->flags |= BX_BLOCK_DOUBT;
@@ -505,7 +509,7 @@ static void
 finish_page(BxBuild *build)
 {
 	BlockBuild *bb = build->layout_state;
-	PageFill	fill;
+	BxBlockFill fill;
 
 	if (!bb->has_image)
 		choose_sizes(bb);
@@ -517,7 +521,7 @@ finish_page(BxBuild *build)
 	put_page(build->index, bx_block_of_page(bb->number), bb->image.data);
 }
 
-/* Pages of a unit, which are fewer in the last. */
+/* The first page of a unit; of the one behind the last, the end of all. */
 static uint64
 first_page_of_unit(const BxBuildShared *shared, uint64 unit)
 {
@@ -664,16 +668,14 @@ typedef struct BlockInsert
 	uint32		npages;			/* there are at least so many */
 } BlockInsert;
 
-/* Learns without a lock what pages there are, so as not to ask for one. */
+/* Notes what pages there are: most rows belong to one of them. */
 static void *
-block_insert_begin(Relation index)
+block_insert_begin(const BxMetaPageData *meta)
 {
 	BlockInsert *state = palloc(sizeof(BlockInsert));
-	BxMetaPageData meta;
 
-	bx_meta_read(index, &meta);
-	state->geometry = bx_block_geometry(&meta);
-	state->npages = meta.block_pages;
+	state->geometry = bx_block_geometry(meta);
+	state->npages = meta->block_pages;
 	return state;
 }
 
@@ -699,12 +701,12 @@ keys_of_last_page(Relation index, const BxMetaPageData *meta)
 {
 	Geometry	geometry = bx_block_geometry(meta);
 	PGAlignedBlock page;
-	PageFill	fill;
+	BxBlockFill fill;
 
 	if (meta->block_pages == 0)
 		return meta->stats.range_keys;
 	bx_block_read_page(index, meta->block_pages - 1, &geometry, NULL, page.data);
-	measure_page(page.data, geometry.nranges, &fill);
+	bx_block_measure(page.data, geometry.nranges, &fill);
 	return fill.filters >= Min(BX_FEW_CHILDREN, geometry.nranges) ?
 		fill.keys / fill.filters : meta->stats.range_keys;
 }
@@ -1212,7 +1214,7 @@ swap_page(PageRebuild *rebuild)
 	Buffer		scratch = ReadBuffer(index, BX_SCRATCH_BLKNO);
 	GenericXLogState *state;
 	char	   *page;
-	PageFill	fill;
+	BxBlockFill fill;
 
 	LockBuffer(buffer, BUFFER_LOCK_EXCLUSIVE);
 	LockBuffer(scratch, BUFFER_LOCK_SHARE);
@@ -1259,19 +1261,14 @@ rebuild_page(void *arg)
 static bool
 needs_rebuild(const PageRebuild *rebuild, const char *page)
 {
-	BxPageOpaqueData *opaque = BxPageGetOpaque(page);
-	PageFill	fill;
+	BxBlockFill fill;
 
 	/* what failed for one page would fail for the next, too */
 	if (rebuild->vacuum->failures > 0 || rebuild->vacuum->drop_only)
 		return false;
-	measure_page(page, rebuild->geometry.nranges, &fill);
-	if (fill.doubtful > 0)
-		return true;
-	return fill.filters > 0 &&
-		fill.rates / fill.filters >
-		rebuild->geometry.target * BX_RATE_TOLERANCE &&
-		fill.keys > opaque->keys * BX_KEYS_TOLERANCE;
+	bx_block_measure(page, rebuild->geometry.nranges, &fill);
+	return fill.doubtful > 0 ||
+		bx_block_is_overfull(page, &fill, rebuild->geometry.target);
 }
 
 static void
@@ -1340,11 +1337,11 @@ block_collect_stats(Relation index, BxStats *stats,
 	for (uint32 i = 0; i < meta.block_pages; i++)
 	{
 		PGAlignedBlock page;
-		PageFill	fill;
+		BxBlockFill fill;
 
 		bx_vacuum_delay_point();
 		bx_block_read_page(index, i, &geometry, strategy, page.data);
-		measure_page(page.data, geometry.nranges, &fill);
+		bx_block_measure(page.data, geometry.nranges, &fill);
 		filters += fill.filters;
 		doubtful += fill.doubtful;
 		keys += fill.keys;

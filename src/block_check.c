@@ -29,46 +29,32 @@ filter_size(const uint16 *offsets, int i)
  * -------
  */
 
-/* What the fill of a page's filters tells. */
+/* Tells the same of a page as is told of a segment. */
 static void
-measure_page(const char *image, int nranges, BxUnit *unit)
+describe_fill(const BxBlockFill *fill, BxUnit *unit)
 {
-	const uint16 *offsets = BxPageGetOffsets(image, nranges);
 	BxMeasure  *measure = &unit->measure;
-	double		squares = 0;
-	double		probes = 0;
+	int			n = fill->filters + fill->doubtful;
 
-	for (int i = 0; i < nranges; i++)
+	measure->nchildren = n;
+	measure->nfull = fill->doubtful;
+	measure->all_keys = fill->keys;
+	if (n > 0)
 	{
-		BxPackedFill fill;
-
-		bx_packed_fill(BxPageGetContent(image) + offsets[i],
-					   filter_size(offsets, i), &fill);
-		if (fill.keys == 0 && !fill.doubt)
-			continue;
-		measure->nchildren++;
-		measure->nfull += fill.doubt;
-		measure->all_keys += fill.keys;
-		measure->fill += fill.fill;
-		measure->rate += fill.rate;
-		squares += fill.keys * fill.keys;
-		probes += fill.probes;
+		/* filters in doubt match everything */
+		measure->keys = sqrt(fill->squares / n);
+		measure->fill = (fill->fills + fill->doubtful) / n;
+		measure->rate = (fill->rates + fill->doubtful) / n;
 	}
-	if (measure->nchildren > 0)
-	{
-		measure->keys = sqrt(squares / measure->nchildren);
-		measure->fill /= measure->nchildren;
-		measure->rate /= measure->nchildren;
-	}
-	if (measure->nchildren > measure->nfull)
-		unit->probes = rint(probes / (measure->nchildren - measure->nfull));
+	if (fill->filters > 0)
+		unit->probes = rint(fill->probes / fill->filters);
 }
 
 static void
 describe_page(const char *image, uint32 number,
 			  const BxBlockGeometry *geometry, BxUnit *unit)
 {
-	BxPageOpaqueData *opaque = BxPageGetOpaque(image);
+	BxBlockFill fill;
 
 	memset(unit, 0, sizeof(*unit));
 	unit->kind = BX_UNIT_FILTERS;
@@ -78,13 +64,14 @@ describe_page(const char *image, uint32 number,
 	unit->first_range = number * geometry->nranges;
 	unit->nranges = geometry->nranges;
 	unit->upper_rate = 1;
-	measure_page(image, geometry->nranges, unit);
+	bx_block_measure(image, geometry->nranges, &fill);
+	describe_fill(&fill, unit);
 	if (unit->measure.nchildren > 0)
-		unit->planned_keys = (double) opaque->keys / unit->measure.nchildren;
-	unit->doubt = unit->measure.nfull > 0;
+		unit->planned_keys = (double) BxPageGetOpaque(image)->keys /
+			unit->measure.nchildren;
+	unit->doubt = fill.doubtful > 0;
 	unit->overfull = !unit->doubt &&
-		unit->measure.rate > geometry->target * BX_RATE_TOLERANCE &&
-		unit->measure.all_keys > opaque->keys * BX_KEYS_TOLERANCE;
+		bx_block_is_overfull(image, &fill, geometry->target);
 }
 
 static void

@@ -293,7 +293,7 @@ typedef struct BxLayout
 	void		(*build_publish) (BxBuild *build, BxMetaPageData *meta);
 
 	/* makes layout_state, in the current memory context */
-	void	   *(*insert_begin) (Relation index);
+	void	   *(*insert_begin) (const BxMetaPageData *meta);
 	void		(*insert) (BxInsert *insert, Relation heap, ItemPointer tid,
 						   const BxRowKeys *row);
 
@@ -514,6 +514,23 @@ extern void bx_block_read_page(Relation index, uint32 number,
 							   BufferAccessStrategy strategy, char *copy);
 extern void bx_block_check_offsets(Relation index, BlockNumber blkno,
 								   Page page, const BxBlockGeometry *geometry);
+
+/* what the fill of a page's filters tells: sums over those that have keys */
+typedef struct BxBlockFill
+{
+	int			filters;		/* in all, but for those in doubt */
+	int			doubtful;
+	double		keys;
+	double		squares;		/* of the keys */
+	double		rates;
+	double		fills;
+	double		probes;
+} BxBlockFill;
+
+extern void bx_block_measure(const char *image, int nranges,
+							 BxBlockFill *fill);
+extern bool bx_block_is_overfull(const char *image, const BxBlockFill *fill,
+								 double target);
 
 /* block_check.c */
 extern void bx_block_walk(Relation index, BxUnitCallback callback, void *arg);

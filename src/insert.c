@@ -31,7 +31,7 @@ bx_insert_get(Relation index, IndexInfo *indexInfo)
 										   "bloomidx insert",
 										   ALLOCSET_SMALL_SIZES);
 	insert->layout = bx_layout_by_id(index, meta.layout);
-	insert->layout_state = insert->layout->insert_begin(index);
+	insert->layout_state = insert->layout->insert_begin(&meta);
 	bx_hash_row_alloc(index, &insert->row);
 	MemoryContextSwitchTo(oldcxt);
 	indexInfo->ii_AmCache = insert;

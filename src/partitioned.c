@@ -279,7 +279,7 @@ typedef struct SliceTarget
 } SliceTarget;
 
 static void *
-partitioned_insert_begin(Relation index)
+partitioned_insert_begin(const BxMetaPageData *meta)
 {
 	return palloc0(sizeof(PartitionedInsert));
 }
