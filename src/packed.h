@@ -20,7 +20,8 @@
  * In one thing small filters are not LevelDB's: a key's bits are found by the
  * walk that RocksDB and the slices of layout "partitioned" use, not by double
  * hashing.  In a few hundred bits the latter has too many keys whose bits
- * coincide: it stays above 0.001 however many bits a key gets.
+ * coincide: its rate was never below 0.0007 in a simulation, and 0.02 in 64
+ * bits, however many bits a key got.
  *
  *-------------------------------------------------------------------------
  */
