@@ -54,6 +54,12 @@ INSERT INTO late SELECT i, repeat('x', 100) FROM generate_series(2, 50000) i;
 SELECT count(*) FROM generate_series(1, 50000, 97) i WHERE (SELECT count(*) FROM late WHERE k = i) <> 1;
 SELECT sum(matching_pages('late', 'k = ' || -i)) < 0.001 * 200 * pg_relation_size('late') / 8192 AS misses
 FROM generate_series(1, 200) i;
+-- automatic pages_per_range: half a thousand keys, where the other layout wants 64
+CREATE INDEX late_partitioned ON late USING bloomidx (k) WITH (layout = partitioned);
+REINDEX INDEX late_k;
+SELECT i.layout, i.pages_per_range * 50000 / (pg_relation_size('late') / current_setting('block_size')::int) BETWEEN least AND 2 * least AS as_wanted
+FROM (VALUES ('late_k'::regclass, 512), ('late_partitioned', 64)) v (index, least), bloomidx_info(index) i ORDER BY 1;
+DROP INDEX late_partitioned;
 -- a partial index whose first row comes late has pages for all that lies before
 CREATE INDEX late_partial ON late USING bloomidx (k) WITH (layout = block, pages_per_range = 1) WHERE k > 60000;
 SELECT index_pages('late_partial');

@@ -54,6 +54,14 @@
 /* A unit of a build has about so many heap blocks. */
 #define UNIT_BLOCKS			16384
 
+/*
+ * Automatic pages_per_range aims at this many keys in a range.  A search tests
+ * all filters, and then reads the whole range that has the key: with more keys
+ * to a range the former costs less and the latter more.  In ten million rows,
+ * 75 a page, 8 pages take a third less time than one page does.
+ */
+#define AUTO_RANGE_KEYS		512
+
 /* Elements from which on a page is copied rather than kept locked. */
 #define MANY_ELEMENTS		8
 
@@ -688,7 +696,7 @@ choose_geometry(BxMetaPageData *meta, Relation index, Relation heap,
 	double		keys = bx_dir_rows_per_page(heap, tid) * natts;
 
 	if (meta->lg_base == BX_LG_BASE_UNSET)
-		meta->lg_base = bx_dir_auto_lg_base(keys);
+		meta->lg_base = bx_dir_auto_lg_base(&bx_layout_block, keys);
 	keys = keys * (1 << meta->lg_base) + natts;
 	meta->block_ranges = bx_block_choose_ranges(&keys, 1, meta->false_positive_rate);
 	meta->stats.range_keys = keys;
@@ -1370,6 +1378,7 @@ const BxLayout bx_layout_block = {
 	.id = BX_LAYOUT_BLOCK,
 	.name = "block",
 	.sequential = true,
+	.auto_range_keys = AUTO_RANGE_KEYS,
 	.build_plan = block_build_plan,
 	.build_begin = block_build_begin,
 	.build_add = block_build_add,

@@ -283,6 +283,7 @@ typedef struct BxLayout
 	const char *name;			/* as in the option */
 	bool		sequential;		/* a search reads all of the index, in order,
 								 * and tests every range */
+	double		auto_range_keys;	/* that automatic pages_per_range aims at */
 
 	uint64		(*build_plan) (BxBuild *build, BxMetaPageData *meta);
 	void		(*build_begin) (BxBuild *build);
@@ -424,9 +425,9 @@ extern void bx_dir_each_top(Relation index, const BxMetaPageData *meta,
 extern void bx_dir_update_top(Relation index, uint32 partition, int child,
 							  const BxNodeDesc *desc, const BxShadow *shadow);
 extern uint64 bx_dir_ranges(BlockNumber heap_blocks, uint8 lg_base);
-extern uint8 bx_dir_auto_lg_base(double keys_per_page);
+extern uint8 bx_dir_auto_lg_base(const BxLayout *layout, double keys_per_page);
 extern double bx_dir_rows_per_page(Relation heap, ItemPointer tid);
-extern uint8 bx_dir_choose_lg_base(const double *keys);
+extern uint8 bx_dir_choose_lg_base(const BxLayout *layout, const double *keys);
 extern void bx_dir_make_segment(Relation index, Relation heap,
 								ItemPointer tid);
 extern bool bx_dir_measure(Relation index, int level, uint32 node,

@@ -49,7 +49,7 @@ scattered_distinct(PlannerInfo *root, IndexOptInfo *index, int col,
 
 /* The automatic pages_per_range that a build would come to. */
 static uint8
-guess_lg_base(PlannerInfo *root, IndexOptInfo *index)
+guess_lg_base(PlannerInfo *root, IndexOptInfo *index, const BxLayout *layout)
 {
 	double		rows_per_page = index->rel->tuples / Max(index->rel->pages, 1);
 
@@ -61,7 +61,7 @@ guess_lg_base(PlannerInfo *root, IndexOptInfo *index)
 		for (int col = 0; col < index->nkeycolumns; col++)
 			keys += scattered_distinct(root, index, col,
 									   rows_per_page * pages);
-		if (bx_dir_auto_lg_base(keys / pages) <= lg)
+		if (bx_dir_auto_lg_base(layout, keys / pages) <= lg)
 			return lg;
 	}
 }
@@ -89,7 +89,7 @@ get_facts(PlannerInfo *root, IndexOptInfo *index, BxFacts *facts)
 		index_close(rel, NoLock);
 	}
 	if (lg_base == BX_LG_BASE_UNSET)
-		lg_base = guess_lg_base(root, index);
+		lg_base = guess_lg_base(root, index, facts->layout);
 	facts->pages_per_range = 1 << lg_base;
 	facts->ranges = Max(ceil(index->rel->pages / facts->pages_per_range), 1);
 	if (facts->stats.segments > 0)

@@ -28,12 +28,6 @@
 #include "bloomidx.h"
 
 /*
- * Automatic pages_per_range aims at this many keys in a range, so that most
- * of a slice is used.
- */
-#define AUTO_KEYS_PER_RANGE		64
-
-/*
  * A segment that has no predecessor is sized from a single row.  It gets no
  * more slices than about this, even if the row promises more: should that come
  * true, its successors know better, and VACUUM rebuilds it.
@@ -502,18 +496,18 @@ bx_dir_rows_per_page(Relation heap, ItemPointer tid)
 static void
 choose_lg_base(Relation index, BxMetaPageData *meta, double keys_per_page)
 {
-	meta->lg_base = bx_dir_auto_lg_base(keys_per_page);
+	meta->lg_base = bx_dir_auto_lg_base(&bx_layout_partitioned, keys_per_page);
 	bx_meta_write(index, meta);
 }
 
 /* The automatic pages_per_range for so many distinct keys in a heap page. */
 uint8
-bx_dir_auto_lg_base(double keys_per_page)
+bx_dir_auto_lg_base(const BxLayout *layout, double keys_per_page)
 {
 	uint8		lg_base = 0;
 
 	while (lg_base < BX_AUTO_MAX_LG_BASE &&
-		   keys_per_page * (1 << lg_base) < AUTO_KEYS_PER_RANGE)
+		   keys_per_page * (1 << lg_base) < layout->auto_range_keys)
 		lg_base++;
 	return lg_base;
 }
@@ -524,7 +518,7 @@ bx_dir_auto_lg_base(double keys_per_page)
  * known.
  */
 uint8
-bx_dir_choose_lg_base(const double *keys)
+bx_dir_choose_lg_base(const BxLayout *layout, const double *keys)
 {
 	double		per_page = 0;
 
@@ -534,10 +528,10 @@ bx_dir_choose_lg_base(const double *keys)
 		if (keys[lg] == 0)
 			continue;
 		per_page = keys[lg] / (1 << lg);
-		if (bx_dir_auto_lg_base(per_page) <= lg)
+		if (bx_dir_auto_lg_base(layout, per_page) <= lg)
 			return lg;
 	}
-	return bx_dir_auto_lg_base(per_page);
+	return bx_dir_auto_lg_base(layout, per_page);
 }
 
 /* Calls back for every partition that has a top-level page, in order. */

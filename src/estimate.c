@@ -73,6 +73,7 @@ typedef struct BxColumnModel
 typedef struct Expectation
 {
 	const BxLayout *layout;
+	int			pages_per_range;
 	double		pages;
 	double		index_pages;	/* that a lookup reads */
 	double		heap_pages;
@@ -409,7 +410,7 @@ expect_index(const BxTableModel *model, const BxLayout *layout, uint8 lg_base,
 	double		hit;
 	double		share;
 
-	facts.pages_per_range = 1 << lg_base;
+	facts.pages_per_range = expected->pages_per_range = 1 << lg_base;
 	facts.ranges = ceil(model->heap_pages / facts.pages_per_range);
 	expected->layout = layout;
 	expected->pages = layout->estimate(model, lg_base, rate, &facts.stats);
@@ -424,7 +425,8 @@ expect_index(const BxTableModel *model, const BxLayout *layout, uint8 lg_base,
 }
 
 static uint8
-choose_lg_base(const BxTableModel *model, int pages_per_range)
+choose_lg_base(const BxTableModel *model, const BxLayout *layout,
+			   int pages_per_range)
 {
 	double		keys[BX_AUTO_MAX_LG_BASE + 1];
 
@@ -432,7 +434,7 @@ choose_lg_base(const BxTableModel *model, int pages_per_range)
 		return __builtin_ctz(pages_per_range);
 	for (int lg = 0; lg <= BX_AUTO_MAX_LG_BASE; lg++)
 		keys[lg] = bx_estimate_keys(model, 1 << lg);
-	return bx_dir_choose_lg_base(keys);
+	return bx_dir_choose_lg_base(layout, keys);
 }
 
 /*
@@ -440,7 +442,7 @@ choose_lg_base(const BxTableModel *model, int pages_per_range)
  * pages that a lookup reads.
  */
 static void
-choose_layout(const BxTableModel *model, uint8 lg_base, double rate,
+choose_layout(const BxTableModel *model, int pages_per_range, double rate,
 			  Expectation *best)
 {
 	const BxLayout *layout = NULL;
@@ -450,7 +452,9 @@ choose_layout(const BxTableModel *model, uint8 lg_base, double rate,
 	{
 		Expectation expected;
 
-		expect_index(model, layout, lg_base, rate, &expected);
+		expect_index(model, layout,
+					 choose_lg_base(model, layout, pages_per_range), rate,
+					 &expected);
 		if (best->layout == NULL ||
 			(expected.index_pages + expected.heap_pages) * expected.pages <
 			(best->index_pages + best->heap_pages) * best->pages)
@@ -592,7 +596,6 @@ bloomidx_estimate(PG_FUNCTION_ARGS)
 	Expectation expected;
 	Relation	table;
 	TupleDesc	tupdesc;
-	uint8		lg_base;
 	double		btree;
 	char	   *advice;
 	Datum		values[7] = {0};
@@ -609,8 +612,7 @@ bloomidx_estimate(PG_FUNCTION_ARGS)
 				 errmsg("table \"%s\" has no rows to estimate from",
 						RelationGetRelationName(table)),
 				 errhint("Load some, and ANALYZE it.")));
-	lg_base = choose_lg_base(&model, pages_per_range);
-	choose_layout(&model, lg_base, rate, &expected);
+	choose_layout(&model, pages_per_range, rate, &expected);
 	btree = btree_pages(&model) * BLCKSZ;
 	advice = make_advice(&model, &expected, btree);
 	for (int i = 0; i < model.ncolumns; i++)
@@ -624,7 +626,7 @@ bloomidx_estimate(PG_FUNCTION_ARGS)
 	}
 
 	values[0] = CStringGetTextDatum(expected.layout->name);
-	values[1] = Int32GetDatum(1 << lg_base);
+	values[1] = Int32GetDatum(expected.pages_per_range);
 	values[2] = Int64GetDatum((int64) expected.pages * BLCKSZ);
 	values[3] = Float8GetDatum(expected.index_pages);
 	values[4] = Float8GetDatum(expected.heap_pages);

@@ -21,6 +21,12 @@
 #include "bloomidx.h"
 
 /*
+ * Automatic pages_per_range aims at this many keys in a range, so that most
+ * of a slice is used.
+ */
+#define AUTO_RANGE_KEYS		64
+
+/*
  * Building
  * --------
  */
@@ -1108,6 +1114,7 @@ partitioned_search_pages(const BxStats *stats, double ranges, double elements,
 const BxLayout bx_layout_partitioned = {
 	.id = BX_LAYOUT_PARTITIONED,
 	.name = "partitioned",
+	.auto_range_keys = AUTO_RANGE_KEYS,
 	.build_plan = partitioned_build_plan,
 	.build_begin = partitioned_build_begin,
 	.build_add = partitioned_build_add,
