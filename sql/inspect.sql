@@ -52,7 +52,7 @@ SELECT count(*) FROM bloomidx_probe('t_i', NULL::uuid);
 INSERT INTO t VALUES (NULL, NULL);
 SELECT last_block = (SELECT max(split_part(trim('()' FROM ctid::text), ',', 1)::int) FROM t)
 FROM bloomidx_probe('t_i', NULL::uuid);
-SELECT last_block < pg_relation_size('t') / current_setting('block_size')::int FROM bloomidx_probe('t_i', NULL::int, 2);
+SELECT bool_and(last_block < pg_relation_size('t') / current_setting('block_size')::int) FROM bloomidx_probe('t_i', NULL::int, 2);
 
 -- The same in layout block.
 CREATE TABLE b (id int, name text) WITH (autovacuum_enabled = off);

@@ -35,7 +35,7 @@
 #define MAX_FIRST_SLICES		16
 
 /* Slices that are looked at to measure a node that is nearly empty. */
-#define MEASURED_SLICES			4
+#define MEASURED_SLICES			16
 
 /* Reads a map page, checked, and locks it. */
 static Buffer

@@ -15,6 +15,11 @@
 
 #include <math.h>
 
+#if defined(__x86_64__) && defined(__GNUC__)
+#define HAVE_VECTORS
+#include <immintrin.h>
+#endif
+
 /*
  * Planning for fewer keys than this saves nothing: one slice holds them at any
  * rate that is allowed.  It leaves room for those that come later.
@@ -23,6 +28,12 @@
 
 /* A rate this much above the target is accepted rather than another slice. */
 #define RATE_SLACK		1.25
+
+/* One in so many slices is there to save probes. */
+#define SPARE_SLICES	20
+
+/* A guard only: these are 128 GB. */
+#define MOST_SLICES		(1 << 24)
 
 /* x to the power of a small whole number; pow() is much slower. */
 static double
@@ -76,31 +87,20 @@ bx_filter_rate(double keys, uint32_t nslices, int nrows, int nprobes)
 }
 
 /*
- * The fewest probes that reach the target, else those with the lowest rate;
- * *rate is the rate with them.  Fewer probes are less work and less WAL, and
- * bear it better when more keys come than planned.
+ * The fewest probes that keep the rate; 0 if none do.  Fewer probes are less
+ * work and less WAL, and bear it better when more keys come than planned.
  */
 static int
-choose_probes(double keys, uint32_t nslices, int nrows, double target,
-			  double *rate)
+choose_probes(double keys, uint32_t nslices, int nrows, double rate)
 {
 	double		ideal = (double) nrows * nslices / keys * M_LN2;
-	int			best = 1;
 
-	*rate = 2;
 	for (int k = 1; k <= BX_MAX_PROBES && k <= ideal + 2; k++)
 	{
-		double		r = bx_filter_rate(keys, nslices, nrows, k);
-
-		if (r < *rate)
-		{
-			*rate = r;
-			best = k;
-		}
-		if (r <= target)
-			break;
+		if (bx_filter_rate(keys, nslices, nrows, k) <= rate)
+			return k;
 	}
-	return best;
+	return 0;
 }
 
 /* Keys that a slice of a single large filter holds at a rate, at best. */
@@ -111,34 +111,150 @@ bx_filter_capacity(double rate, int nrows)
 }
 
 /*
- * The smallest geometry that keeps the rate of filters of "keys" keys near
- * the target.
+ * The geometry for filters of "keys" keys: the fewest slices that keep the rate
+ * near the target, and some more if there are many, because the last few per
+ * cent of space cost two or three probes.
  */
 BxPlan
 bx_filter_plan(double keys, double target, int nrows)
 {
+	double		rate = target * RATE_SLACK;
 	BxPlan		plan;
-	double		rate;
 	double		fewest;
 
 	if (!(keys >= FEWEST_KEYS))
 		keys = FEWEST_KEYS;
 
 	/* no filter does better than one large one with the best probes */
-	fewest = floor(keys / bx_filter_capacity(target * RATE_SLACK, nrows));
-
-	/* a guard only: 2^24 slices are 128 GB */
-	if (fewest > (1 << 24))
-		fewest = 1 << 24;
-	plan.nslices = fewest < 1 ? 1 : (uint32_t) fewest;
-	for (;;)
-	{
-		plan.nprobes = choose_probes(keys, plan.nslices, nrows, target,
-									 &rate);
-		if (rate <= target * RATE_SLACK || plan.nslices >= (1 << 24))
-			return plan;
+	fewest = floor(keys / bx_filter_capacity(rate, nrows));
+	plan.nslices = fewest < 1 ? 1 : fewest < MOST_SLICES ? (uint32_t) fewest :
+		MOST_SLICES;
+	while (choose_probes(keys, plan.nslices, nrows, rate) == 0 &&
+		   plan.nslices < MOST_SLICES)
 		plan.nslices += 1 + plan.nslices / 64;
+	plan.nslices += plan.nslices / SPARE_SLICES;
+	plan.nprobes = choose_probes(keys, plan.nslices, nrows, rate);
+	if (plan.nprobes == 0)
+		plan.nprobes = 1;
+	return plan;
+}
+
+void
+bx_filter_add_keys_scalar(const BxLines *lines, uint64_t *bits,
+						  const uint64_t *keys, size_t nkeys)
+{
+	size_t		words = BX_LINE_WORDS(lines->nrows);
+
+	for (size_t k = 0; k < nkeys; k++)
+	{
+		uint64_t	lh = bx_filter_level_hash(keys[k], lines->level);
+		uint32_t	slice = bx_filter_slice(lh, lines->nslices) - lines->first;
+		uint64_t   *line = bits + words * slice;
+		uint32_t	x = bx_filter_first(lh);
+
+		if (slice >= lines->n)
+			continue;
+		for (int i = 0; i < lines->nprobes; i++)
+		{
+			uint32_t	row = bx_filter_row(x, lines->nrows);
+
+			line[row / 64] |= UINT64_C(1) << (row % 64);
+			x = bx_filter_next(x);
+		}
 	}
+}
+
+#ifdef HAVE_VECTORS
+
+#define VECTOR_CODE		__attribute__((target("avx2")))
+
+/* Rows of a line that fits in two vectors. */
+#define VECTOR_ROWS		512
+
+/* The rows of eight probes. */
+VECTOR_CODE static inline __m256i
+find_rows(__m256i x, __m256i nrows)
+{
+	__m256i		even = _mm256_srli_epi64(_mm256_mul_epu32(x, nrows), 32);
+	__m256i		odd = _mm256_mul_epu32(_mm256_srli_epi64(x, 32), nrows);
+
+	return _mm256_blend_epi32(even, odd, 0xAA);
+}
+
+/*
+ * Sets a bit in eight words, the first of which begins at bit "start" of the
+ * line.  A shift by 32 or more, or by less than 0, gives 0; so only the word
+ * that has the bit gets it.
+ */
+VECTOR_CODE static inline __m256i
+set_bit(__m256i words, uint32_t row, int start)
+{
+	const __m256i starts = _mm256_setr_epi32(start, start + 32, start + 64,
+											 start + 96, start + 128,
+											 start + 160, start + 192,
+											 start + 224);
+	__m256i		shifts = _mm256_sub_epi32(_mm256_set1_epi32((int) row), starts);
+
+	return _mm256_or_si256(words, _mm256_sllv_epi32(_mm256_set1_epi32(1), shifts));
+}
+
+/*
+ * The same with a line kept in two vectors while a key's bits are set there.
+ * In memory, bits that fall into the same word would wait for each other.
+ */
+VECTOR_CODE static void
+add_keys_vector(const BxLines *lines, uint64_t *bits, const uint64_t *keys,
+				size_t nkeys)
+{
+	const __m256i nrows = _mm256_set1_epi32(lines->nrows);
+	uint32_t	walk[BX_MAX_PROBES];
+
+	walk[0] = 1;
+	for (int i = 1; i < BX_MAX_PROBES; i++)
+		walk[i] = bx_filter_next(walk[i - 1]);
+	for (size_t k = 0; k < nkeys; k++)
+	{
+		uint64_t	lh = bx_filter_level_hash(keys[k], lines->level);
+		uint32_t	slice = bx_filter_slice(lh, lines->nslices) - lines->first;
+		__m256i    *line = (__m256i *) (bits + VECTOR_ROWS / 64 * (size_t) slice);
+		__m256i		x = _mm256_set1_epi32((int) bx_filter_first(lh));
+		uint32_t	rows[BX_MAX_PROBES];
+		__m256i		low;
+		__m256i		high;
+
+		if (slice >= lines->n)
+			continue;
+		for (int i = 0; i < lines->nprobes; i += 8)
+		{
+			__m256i		steps = _mm256_loadu_si256((const __m256i *) (walk + i));
+
+			_mm256_storeu_si256((__m256i *) (rows + i),
+								find_rows(_mm256_mullo_epi32(x, steps), nrows));
+		}
+		low = _mm256_loadu_si256(line);
+		high = _mm256_loadu_si256(line + 1);
+		for (int i = 0; i < lines->nprobes; i++)
+		{
+			low = set_bit(low, rows[i], 0);
+			high = set_bit(high, rows[i], VECTOR_ROWS / 2);
+		}
+		_mm256_storeu_si256(line, low);
+		_mm256_storeu_si256(line + 1, high);
+	}
+}
+
+#endif
+
+/* The fastest way to add keys that this processor has. */
+BxAddKeys
+bx_filter_choose_add_keys(int nrows)
+{
+#ifdef HAVE_VECTORS
+	if (BX_LINE_WORDS(nrows) == VECTOR_ROWS / 64 &&
+		__builtin_cpu_supports("avx2"))
+		return add_keys_vector;
+#endif
+	return bx_filter_add_keys_scalar;
 }
 
 /*

@@ -211,32 +211,26 @@ bx_filter_add(char *rows, int nrows, int nprobes, uint64_t lh, int child)
  */
 #define BX_LINE_WORDS(nrows)	(((size_t) (nrows) + 63) / 64)
 
-/* Sets the bit of one probe in a child's line, and returns the next. */
-static inline uint32_t
-bx_filter_set_in_line(uint64_t *line, int nrows, uint32_t x)
+/* Slices whose lines are filled: n from "first" on, of the node's nslices. */
+typedef struct BxLines
 {
-	uint32_t	row = bx_filter_row(x, nrows);
+	int			level;
+	int			nrows;
+	int			nprobes;
+	uint32_t	nslices;
+	uint32_t	first;
+	uint32_t	n;
+} BxLines;
 
-	line[row / 64] |= UINT64_C(1) << (row % 64);
-	return bx_filter_next(x);
-}
-
-/* Adds a key to a child's line.  This is where a build spends its time. */
-static inline void
-bx_filter_add_to_line(uint64_t *line, int nrows, int nprobes, uint64_t lh)
-{
-	uint32_t	x = bx_filter_first(lh);
-
-	for (; nprobes >= 4; nprobes -= 4)
-	{
-		x = bx_filter_set_in_line(line, nrows, x);
-		x = bx_filter_set_in_line(line, nrows, x);
-		x = bx_filter_set_in_line(line, nrows, x);
-		x = bx_filter_set_in_line(line, nrows, x);
-	}
-	for (; nprobes > 0; nprobes--)
-		x = bx_filter_set_in_line(line, nrows, x);
-}
+/*
+ * Adds keys to a child's lines, which lie one behind the other at "bits".  Keys
+ * that live in other slices are left out.
+ */
+typedef void (*BxAddKeys) (const BxLines *lines, uint64_t *bits,
+						   const uint64_t *keys, size_t nkeys);
+extern void bx_filter_add_keys_scalar(const BxLines *lines, uint64_t *bits,
+									  const uint64_t *keys, size_t nkeys);
+extern BxAddKeys bx_filter_choose_add_keys(int nrows);
 
 extern void bx_filter_transpose(const uint64_t *lines, size_t stride,
 								char *rows, int nrows);

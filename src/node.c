@@ -61,6 +61,7 @@ struct BxNodeWriter
 	double		open_keys;		/* and of the one that is not */
 	double		open_done;		/* how much of it is done */
 
+	BxAddKeys	add_keys;
 	uint64	   *bits;			/* by child, slice of the window, row */
 	uint32		bits_slices;	/* slices for which there is memory */
 	bool		written;		/* the pages have been written before */
@@ -79,6 +80,7 @@ bx_node_create(BxBuild *build, int level, double rate, Size memory)
 	writer->next_generation = &build->shared->next_generation;
 	writer->level = level;
 	writer->rate = rate;
+	writer->add_keys = bx_filter_choose_add_keys(BX_SLICE_ROWS);
 	writer->limit = memory / 4 * 3 / sizeof(uint64);
 	writer->window_size = Max(memory / 4 / SLICE_BYTES, 1);
 	writer->allocated = Min(writer->limit, 8192);
@@ -190,34 +192,22 @@ choose_size(BxNodeWriter *writer)
 	memset(writer->bits, 0, SLICE_BYTES * n);
 }
 
-/*
- * Sets the bits of the collected keys that fall into n slices.  Nothing takes
- * more of a build's time than this loop.
- */
+/* Sets the bits of the collected keys that fall into n slices. */
 static void
 set_bits(BxNodeWriter *writer, uint32 first, uint32 n)
 {
-	const uint64 *key = writer->keys;
-	int			level = writer->level;
-	uint32		nslices = writer->desc.nslices;
-	int			nprobes = writer->desc.nprobes;
+	BxLines		lines = {writer->level, BX_SLICE_ROWS, writer->desc.nprobes,
+	writer->desc.nslices, first, n};
+	Size		start = 0;
 
 	for (int r = 0; r < writer->nruns; r++)
 	{
-		const uint64 *end = writer->keys + writer->runs[r].end;
-		uint64	   *lines = writer->bits +
-		LINE_WORDS * n * writer->runs[r].child;
+		const Run  *run = &writer->runs[r];
 
 		CHECK_FOR_INTERRUPTS();
-		for (; key < end; key++)
-		{
-			uint64		lh = bx_filter_level_hash(*key, level);
-			uint32		slice = bx_filter_slice(lh, nslices) - first;
-
-			if (slice < n)
-				bx_filter_add_to_line(lines + LINE_WORDS * slice,
-									  BX_SLICE_ROWS, nprobes, lh);
-		}
+		writer->add_keys(&lines, writer->bits + LINE_WORDS * n * run->child,
+						 writer->keys + start, run->end - start);
+		start = run->end;
 	}
 }
 

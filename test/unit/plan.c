@@ -29,7 +29,7 @@ check_plan(double keys, double target, int nrows)
 {
 	BxPlan		plan = bx_filter_plan(keys, target, nrows);
 	double		rate = bx_filter_rate(keys, plan.nslices, nrows, plan.nprobes);
-	uint32_t	step = 1 + plan.nslices / 64;
+	uint32_t	step = 1 + plan.nslices / 64 + plan.nslices / 20;
 
 	CHECK(plan.nslices >= 1, "%g keys, %g", keys, target);
 	CHECK(plan.nprobes >= 1 && plan.nprobes <= BX_MAX_PROBES,

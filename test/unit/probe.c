@@ -385,35 +385,53 @@ test_fill(void)
 	CHECK(bx_filter_fill_rate(0, ROWS, 5) == 0, "no bit is set");
 }
 
-/* Lines that are filled by child and transposed are the slice itself. */
+/* Slices that lines are filled for, of those that a node has. */
+#define LINES_NSLICES	5
+#define LINES_FIRST		1
+#define LINES_N			3
+
+/* Lines that are filled by child and transposed are the slices themselves. */
 static void
-test_transposition(int nrows, int nprobes)
+test_lines(int nrows, int nprobes, BxAddKeys add_keys)
 {
-	static char rows[2048 * BX_MASK_BYTES];
+	static char rows[LINES_N][2048 * BX_MASK_BYTES];
 	static char transposed[2048 * BX_MASK_BYTES];
-	static uint64_t lines[BX_MASK_BITS * 3 * 32];
+	static uint64_t bits[(BX_MASK_BITS * LINES_N + 1) * 32];
 	size_t		words = BX_LINE_WORDS(nrows);
-	size_t		stride = 3 * words;
+	BxLines		lines = {2, nrows, nprobes, LINES_NSLICES, LINES_FIRST, LINES_N};
+	uint64_t	keys[100];
 
 	memset(rows, 0, sizeof(rows));
-	memset(transposed, 0x5A, sizeof(transposed));
-	memset(lines, 0, sizeof(lines));
+	memset(bits, 0, sizeof(bits));
 	for (int c = 0; c < BX_MASK_BITS; c++)
 	{
-		for (int i = 0; i < c % 50; i++)
-		{
-			uint64_t	lh = key_of(c, i);
+		int			n = c % 100;
 
-			bx_filter_add(rows, nrows, nprobes, lh, c);
-			bx_filter_add_to_line(lines + words + c * stride, nrows, nprobes,
-								  lh);
+		for (int i = 0; i < n; i++)
+		{
+			uint64_t	lh = bx_filter_level_hash(key_of(c, i), 2);
+			uint32_t	slice = bx_filter_slice(lh, LINES_NSLICES) - LINES_FIRST;
+
+			keys[i] = key_of(c, i);
+			if (slice < LINES_N)
+				bx_filter_add(rows[slice], nrows, nprobes, lh, c);
 		}
+
+		/* in two parts: what is there stays */
+		add_keys(&lines, bits + c * LINES_N * words, keys, n / 3);
+		add_keys(&lines, bits + c * LINES_N * words, keys + n / 3, n - n / 3);
 	}
-	bx_filter_transpose(lines + words, stride, transposed, nrows);
-	CHECK(memcmp(rows, transposed, (size_t) nrows * BX_MASK_BYTES) == 0,
-		  "%d rows, %d probes", nrows, nprobes);
-	CHECK(transposed[(size_t) nrows * BX_MASK_BYTES] == 0x5A,
-		  "%d rows: written behind the end", nrows);
+	for (int s = 0; s < LINES_N; s++)
+	{
+		memset(transposed, 0x5A, sizeof(transposed));
+		bx_filter_transpose(bits + s * words, LINES_N * words, transposed, nrows);
+		CHECK(memcmp(rows[s], transposed, (size_t) nrows * BX_MASK_BYTES) == 0,
+			  "%d rows, %d probes, slice %d", nrows, nprobes, s);
+		CHECK(transposed[(size_t) nrows * BX_MASK_BYTES] == 0x5A,
+			  "%d rows: written behind the end", nrows);
+	}
+	CHECK(bits[BX_MASK_BITS * LINES_N * words] == 0,
+		  "%d rows: a bit behind the last line", nrows);
 }
 
 /* Rows that are known to the compiler are found by shifting. */
@@ -442,9 +460,13 @@ main(void)
 	test_constant_rows();
 	for (int nprobes = 1; nprobes <= BX_MAX_PROBES; nprobes++)
 	{
-		test_transposition(252, nprobes);
-		test_transposition(ROWS, nprobes);
-		test_transposition(2044, nprobes);
+		static const int rows[] = {252, ROWS, 1020, 2044};
+
+		for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+		{
+			test_lines(rows[i], nprobes, bx_filter_add_keys_scalar);
+			test_lines(rows[i], nprobes, bx_filter_choose_add_keys(rows[i]));
+		}
 	}
 	return finish();
 }
