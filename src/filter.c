@@ -15,11 +15,6 @@
 
 #include <math.h>
 
-#if defined(__x86_64__) && defined(__GNUC__)
-#define HAVE_VECTORS
-#include <immintrin.h>
-#endif
-
 /*
  * Planning for fewer keys than this saves nothing: one slice holds them at any
  * rate that is allowed.  It leaves room for those that come later.
@@ -149,11 +144,12 @@ bx_filter_add_keys_scalar(const BxLines *lines, uint64_t *bits,
 	{
 		uint64_t	lh = bx_filter_level_hash(keys[k], lines->level);
 		uint32_t	slice = bx_filter_slice(lh, lines->nslices) - lines->first;
-		uint64_t   *line = bits + words * slice;
 		uint32_t	x = bx_filter_first(lh);
+		uint64_t   *line;
 
 		if (slice >= lines->n)
 			continue;
+		line = bits + words * slice;
 		for (int i = 0; i < lines->nprobes; i++)
 		{
 			uint32_t	row = bx_filter_row(x, lines->nrows);
@@ -164,15 +160,15 @@ bx_filter_add_keys_scalar(const BxLines *lines, uint64_t *bits,
 	}
 }
 
-#ifdef HAVE_VECTORS
+#ifdef BX_HAVE_VECTORS
 
-#define VECTOR_CODE		__attribute__((target("avx2")))
+#include <immintrin.h>
 
 /* Rows of a line that fits in two vectors. */
 #define VECTOR_ROWS		512
 
 /* The rows of eight probes. */
-VECTOR_CODE static inline __m256i
+BX_VECTOR_CODE static inline __m256i
 find_rows(__m256i x, __m256i nrows)
 {
 	__m256i		even = _mm256_srli_epi64(_mm256_mul_epu32(x, nrows), 32);
@@ -186,7 +182,7 @@ find_rows(__m256i x, __m256i nrows)
  * line.  A shift by 32 or more, or by less than 0, gives 0; so only the word
  * that has the bit gets it.
  */
-VECTOR_CODE static inline __m256i
+BX_VECTOR_CODE static inline __m256i
 set_bit(__m256i words, uint32_t row, int start)
 {
 	const __m256i starts = _mm256_setr_epi32(start, start + 32, start + 64,
@@ -202,7 +198,7 @@ set_bit(__m256i words, uint32_t row, int start)
  * The same with a line kept in two vectors while a key's bits are set there.
  * In memory, bits that fall into the same word would wait for each other.
  */
-VECTOR_CODE static void
+BX_VECTOR_CODE static void
 add_keys_vector(const BxLines *lines, uint64_t *bits, const uint64_t *keys,
 				size_t nkeys)
 {
@@ -216,9 +212,9 @@ add_keys_vector(const BxLines *lines, uint64_t *bits, const uint64_t *keys,
 	{
 		uint64_t	lh = bx_filter_level_hash(keys[k], lines->level);
 		uint32_t	slice = bx_filter_slice(lh, lines->nslices) - lines->first;
-		__m256i    *line = (__m256i *) (bits + VECTOR_ROWS / 64 * (size_t) slice);
 		__m256i		x = _mm256_set1_epi32((int) bx_filter_first(lh));
 		uint32_t	rows[BX_MAX_PROBES];
+		__m256i    *line;
 		__m256i		low;
 		__m256i		high;
 
@@ -231,6 +227,7 @@ add_keys_vector(const BxLines *lines, uint64_t *bits, const uint64_t *keys,
 			_mm256_storeu_si256((__m256i *) (rows + i),
 								find_rows(_mm256_mullo_epi32(x, steps), nrows));
 		}
+		line = (__m256i *) (bits + VECTOR_ROWS / 64 * (size_t) slice);
 		low = _mm256_loadu_si256(line);
 		high = _mm256_loadu_si256(line + 1);
 		for (int i = 0; i < lines->nprobes; i++)
@@ -249,7 +246,7 @@ add_keys_vector(const BxLines *lines, uint64_t *bits, const uint64_t *keys,
 BxAddKeys
 bx_filter_choose_add_keys(int nrows)
 {
-#ifdef HAVE_VECTORS
+#ifdef BX_HAVE_VECTORS
 	if (BX_LINE_WORDS(nrows) == VECTOR_ROWS / 64 &&
 		__builtin_cpu_supports("avx2"))
 		return add_keys_vector;

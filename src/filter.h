@@ -17,6 +17,12 @@
 #include <stdint.h>
 #include <string.h>
 
+/* Where this is defined, vector code may be compiled, to be run if it can. */
+#if defined(__x86_64__) && defined(__GNUC__)
+#define BX_HAVE_VECTORS
+#define BX_VECTOR_CODE	__attribute__((target("avx2")))
+#endif
+
 #define BX_MASK_BITS	128
 #define BX_MASK_BYTES	(BX_MASK_BITS / 8)
 

@@ -12,11 +12,6 @@
 
 #include "filter.h"
 
-#if defined(__x86_64__) && defined(__GNUC__)
-#define HAVE_VECTOR_PROBE
-#include <immintrin.h>
-#endif
-
 /* Trailer of the large format. */
 #define MARKER				0xFF
 #define MARKER_AT			0
@@ -138,15 +133,15 @@ bx_packed_probe_scalar(const char *filters, const uint16_t *offsets, int n,
 								   hash);
 }
 
-#ifdef HAVE_VECTOR_PROBE
+#ifdef BX_HAVE_VECTORS
 
-#define VECTOR_CODE		__attribute__((target("avx2")))
+#include <immintrin.h>
 
 /*
  * The same for all bits of a line at once, eight at a time.  The upper four
  * bits of x choose one of the line's sixteen words, the next five its bit.
  */
-VECTOR_CODE static inline bool
+BX_VECTOR_CODE static inline bool
 test_line_vector(const char *line, int probes, __m256i x)
 {
 	const __m256i low = _mm256_loadu_si256((const __m256i *) line);
@@ -192,7 +187,7 @@ prefetch_filter(const char *filter, size_t size, uint64_t hash)
 	__builtin_prefetch(filter + size - BX_PACKED_TRAILER);
 }
 
-VECTOR_CODE static void
+BX_VECTOR_CODE static void
 probe_vector(const char *filters, const uint16_t *offsets, int n,
 			 uint64_t hash, uint8_t *result)
 {
@@ -231,7 +226,7 @@ probe_vector(const char *filters, const uint16_t *offsets, int n,
 BxPackedProbe
 bx_packed_choose_probe(void)
 {
-#ifdef HAVE_VECTOR_PROBE
+#ifdef BX_HAVE_VECTORS
 	if (__builtin_cpu_supports("avx2"))
 		return probe_vector;
 #endif
