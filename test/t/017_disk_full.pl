@@ -1,0 +1,122 @@
+# No space left: what fails, fails with an error, and leaves nothing behind that is wrong.  In place of a full disk, no file
+# may grow beyond a limit, which the sessions that start meanwhile inherit from the postmaster.
+
+use strict;
+use warnings;
+
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+use BloomidxTest;
+
+plan skip_all => 'there is no prlimit' if system('prlimit --version >/dev/null 2>&1') != 0;
+
+# WAL must fit in files below the limit
+my $limit = 150 * 8192;
+my $node = new_node('full', init => [ extra => ['--wal-segsize=1'] ], conf => q{
+min_wal_size = 2MB
+wal_level = replica
+max_parallel_maintenance_workers = 0
+bgwriter_lru_maxpages = 0
+});
+plan skip_all => 'sizes are for pages of 8 kB' if $node->safe_psql('postgres', 'SHOW block_size') != 8192;
+
+sub limit_files
+{
+	my ($bytes) = @_;
+	my ($pid) = slurp_file($node->data_dir . '/postmaster.pid') =~ /^(\d+)/;
+	system_or_bail('prlimit', '--pid', $pid, "--fsize=$bytes:");
+	return;
+}
+
+# Runs SQL, which must fail for want of space in the file that $path tells; an index that is yet to be made has none.
+sub fails
+{
+	my ($sql, $what, $path) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	my ($ret, $out, $err) = $node->psql('postgres', $sql);
+	isnt($ret, 0, "$what: fails");
+	like($err, qr/ERROR:  could not (extend|write|seek)[^\n]*"?\Q$path\E.*File too large/s, "$what: for want of space");
+	return;
+}
+
+sub all_is_well
+{
+	my ($table, $column, $what) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	is($node->safe_psql('postgres', "SELECT oracle_lost_rows('$table', '$column', '${table}_index', condition => 'c2 % 6 = 1')"),
+		0, "$what: no row is lost");
+	indexes_are_good($node, $what);
+	return;
+}
+
+# CREATE INDEX, of as many partitions as give a worker something to do.
+my @columns = map { "c$_" } 1 .. 20;
+my $columns = join ', ', @columns;
+my $index = 'CREATE INDEX big_index ON big ' . using_index($columns, pages_per_range => 1, false_positive_rate => 0.00001);
+my $orphans = q{
+SELECT count(*) FROM (SELECT 'base/' || oid AS dir FROM pg_database WHERE datname = current_database()) d,
+	pg_ls_dir(dir) f, pg_stat_file(dir || '/' || f, true) s
+WHERE f ~ '^[0-9]+' AND s.size > 0
+	AND substring(f FROM '^[0-9]+')::oid NOT IN (SELECT pg_relation_filenode(oid) FROM pg_class
+		WHERE pg_relation_filenode(oid) IS NOT NULL)};
+
+$node->safe_psql(
+	'postgres', 'CREATE UNLOGGED TABLE big (' . join(', ', map { "$_ int" } @columns) . q{, filler text);
+ALTER TABLE big ALTER filler SET STORAGE PLAIN, SET (parallel_workers = 2, autovacuum_enabled = off);
+INSERT INTO big SELECT } . join(', ', map { "i * $_" } 1 .. 20) . q{, repeat('x', 7000) FROM generate_series(1, 16500) i;
+VACUUM big});
+
+# this writes the table, so that those who are under the limit need not
+$node->restart;
+foreach my $workers (0, 2)
+{
+	limit_files($limit);
+	fails("SET max_parallel_maintenance_workers = $workers; $index", "CREATE INDEX with $workers workers", 'base/');
+	is($node->safe_psql('postgres', q{SELECT count(*) FROM pg_class WHERE relname = 'big_index'}), 0, 'there is no index');
+	is($node->safe_psql('postgres', $orphans), 0, 'there is no file');
+	limit_files('unlimited');
+	$node->safe_psql('postgres', "SET max_parallel_maintenance_workers = $workers; $index");
+	cmp_ok($node->safe_psql('postgres', q{SELECT pg_relation_size('big_index')}), '>', $limit, 'it needs the space');
+	indexes_are_good($node, 'with space enough');
+	$node->safe_psql('postgres', 'DROP INDEX big_index');
+}
+$node->safe_psql('postgres', 'DROP TABLE big');
+
+# INSERT, into an index that is larger than its table: rows are narrow, and each has many keys.
+@columns = map { "c$_" } 1 .. 31;
+my $values = join ', ', map { "(hashint8extended(i, $_) % 32768)::int2" } 1 .. 31;
+$node->safe_psql('postgres', 'CREATE TABLE small (' . join(', ', map { "$_ int2" } @columns) . q{) WITH (autovacuum_enabled = off);
+CREATE INDEX small_index ON small } . using_index(join(', ', @columns), pages_per_range => 1, false_positive_rate => 0.00001));
+my $path = $node->safe_psql('postgres', q{SELECT pg_relation_filepath('small_index')});
+limit_files($limit);
+my $inserted = 0;
+my $error = '';
+while ($inserted < 15000 && !$error)
+{
+	my ($ret, $out, $err) = $node->psql('postgres', "INSERT INTO small SELECT $values FROM generate_series($inserted + 1, $inserted + 500) i");
+	if ($ret == 0) { $inserted += 500 }
+	else { $error = $err }
+}
+like($error, qr/could not extend file "\Q$path\E.*File too large/s, 'an INSERT fails for want of space in the index');
+is($node->safe_psql('postgres', 'SELECT count(*) FROM small'), $inserted, 'the others are there');
+all_is_well('small', 'c1', 'after an INSERT that failed');
+fails("INSERT INTO small SELECT $values FROM generate_series(1, 3000) i", 'one more INSERT', 'base/');
+
+# VACUUM needs space to rebuild filters; the old ones serve on.
+$node->safe_psql('postgres', 'DELETE FROM small WHERE c2 % 5 = 0');
+my ($ret, $out, $err) = $node->psql('postgres', 'VACUUM small');
+is($ret, 0, 'VACUUM does its work all the same');
+like($err, qr/WARNING:  could not rebuild filters.*File too large/, 'and says what it could not do')
+  if layout() eq 'partitioned';	# the other layout rebuilds in place
+all_is_well('small', 'c1', 'after VACUUM');
+limit_files('unlimited');
+$node->stop('immediate');
+$node->start;
+all_is_well('small', 'c1', 'after a crash');
+$node->safe_psql('postgres', "VACUUM small; INSERT INTO small SELECT $values FROM generate_series(20001, 30000) i; VACUUM small");
+all_is_well('small', 'c1', 'with space enough');
+log_is_clean($node, 'in the end');
+$node->stop;
+done_testing();
