@@ -1,5 +1,4 @@
-# Sourced by bench/demo and bench/compare: a throw-away server with a loaded table, and the indexes measured on
-# it, as bench/measure.sql says.
+# Sourced by bench/demo, bench/compare and bench/build: a throw-away server with bench/measure.sql, and a loaded table.
 
 . "$(dirname "${BASH_SOURCE[0]}")/../test/harness.sh"
 
@@ -11,25 +10,38 @@ sql()
 # A message that the next one overwrites, on a terminal; nothing elsewhere.
 progress()
 {
-	[ ! -t 1 ] || printf '\r%-60s\r' "$*"
+	[ ! -t 1 ] || printf '\r%-75s\r' "$*"
 }
 
-# bench_start ROWS SETTING...: a server, and table "item" with so many rows
-bench_start()
+check_number()	# NAME VALUE
 {
-	local rows=$1 step done=0
+	[[ $2 =~ ^[1-9][0-9]*$ ]] || die "$1=$2 is not a number of rows"
+}
 
-	shift
-	[[ $rows =~ ^[1-9][0-9]*$ ]] || die "ROWS=$rows is not a number of rows"
-	"$top/test/setup"
+# Megabytes for shared_buffers: a quarter of the memory, but not more than this.
+buffers_mb()	# MOST
+{
+	awk -v most="$1" '/^MemTotal:/ { mb = int($2 / 4096); print mb < most ? mb : most }' /proc/meminfo
+}
+
+# server_create SETTING...: a server with the empty table "item"
+server_create()
+{
+	"$top/test/setup" ${setup_tools:-}
 	workspace_create
 	progress "building ..."
 	postgres_copy
 	extension_install
 	server_start server "jit = off" "$@"
 	sql -f src/bench/measure.sql
+}
 
-	step=$(((rows + 19) / 20))
+# Adds rows to "item", until it has so many, and chooses the keys to look for.
+load_items()	# FROM TO
+{
+	local done=$1 rows=$2 step
+
+	step=$(((rows - done + 19) / 20))
 	while [ "$done" -lt "$rows" ]; do
 		progress "loading: $done of $rows rows"
 		[ $((done + step)) -le "$rows" ] || step=$((rows - done))
@@ -39,31 +51,27 @@ bench_start()
 	progress "vacuuming ..."
 	sql -c "VACUUM (ANALYZE) item" -c "CALL choose_keys(${KEYS:-3000})"
 	progress ""
+}
+
+# bench_start ROWS SETTING...: a server, and table "item" with so many rows
+bench_start()
+{
+	local rows=$1
+
+	shift
+	check_number ROWS "$rows"
+	server_create "$@"
+	load_items 0 "$rows"
 	sql -At -c "SELECT format('%s rows (uuid, timestamp, text), %s, %s rows a page; PostgreSQL %s',
 		to_char($rows, 'FM999,999,999,999'), pg_size_pretty(pg_relation_size('item')),
 		(SELECT round(reltuples / relpages) FROM pg_class WHERE oid = 'item'::regclass),
 		current_setting('server_version'))"
 }
 
-# Measures all indexes, one after another, and prints the table.
-bench_indexes()
+# server_restart [SETTING...]: again, with more lines in postgresql.conf
+server_restart()
 {
-	local name
-
-	while IFS= read -r name; do
-		progress "measuring: $name"
-		sql -v name="$name" <<<"CALL measure(:'name')"
-	done < <(sql -At -c "SELECT name FROM peer ORDER BY ord")
-	progress ""
-	sql -P footer=off -c "TABLE measured"
-	sql -At -c "SELECT '* the planner would rather read the whole table: measured with enable_seqscan = off'
-		WHERE EXISTS (SELECT FROM result WHERE forced)"
-	cat <<-END
-		Pages: of index and heap, touched by one lookup.  Time: of one lookup that fetches the row, in a loop in the
-		server with a cached plan and no parallel workers, after a warm-up, with the same random keys for all, each
-		index alone on the table; the median of several rounds.
-		BRIN bloom, tuned: pages_per_range 16, n_distinct_per_range 1200, false_positive_rate 0.001.
-		contrib/bloom: has no operator class for uuid, so it indexes id::text; length 32, col1 10.
-
-	END
+	[ $# -eq 0 ] || printf '%s\n' "$@" | as_user tee -a "$server/postgresql.conf" >/dev/null
+	as_user pg_ctl -D "$server" -l "$server.log" -m fast -w restart >/dev/null ||
+		{ cat "$server.log"; die "the server did not start"; }
 }

@@ -1,4 +1,4 @@
--- What bench/demo and bench/compare have in common: the table, the indexes to compare, and how each is measured.
+-- What bench/demo and bench/compare have in common: the table, the indexes to compare, and how lookups are timed.
 -- A new index is one more row of "peer".
 
 CREATE EXTENSION bloomidx;
@@ -15,12 +15,17 @@ BEGIN ATOMIC
 		FROM generate_series(first, last) i;
 END;
 
+-- What is looked up: keys of some type, in some table.
+CREATE TABLE scene (name text PRIMARY KEY, tab text NOT NULL, key_type text NOT NULL);
+INSERT INTO scene VALUES ('id', 'item', 'uuid');
+
 CREATE TABLE peer (
 	ord int GENERATED ALWAYS AS IDENTITY,
-	name text PRIMARY KEY,
-	definition text NOT NULL,						-- what follows USING
-	lookup text NOT NULL DEFAULT 'id = $1',			-- the condition that this index can serve
-	loads bool NOT NULL DEFAULT true				-- is it in the comparison of COPY?
+	scene text NOT NULL DEFAULT 'id' REFERENCES scene,
+	name text,
+	definition text,								-- what follows USING; NULL: no index
+	condition text NOT NULL DEFAULT 'id = $1',		-- of a lookup that this index can serve
+	PRIMARY KEY (scene, name)
 );
 
 INSERT INTO peer (name, definition) VALUES
@@ -28,176 +33,82 @@ INSERT INTO peer (name, definition) VALUES
 	('btree', 'btree (id)'),
 	('hash', 'hash (id)'),
 	('BRIN bloom, tuned', 'brin (id uuid_bloom_ops (n_distinct_per_range = 1200, false_positive_rate = 0.001))
-		WITH (pages_per_range = 16)');
-INSERT INTO peer (name, definition, lookup, loads) VALUES
-	('BRIN bloom', 'brin (id uuid_bloom_ops)', DEFAULT, false),
-	-- it has no operator class for uuid; the best size for one column: 4 bytes a row, 10 bits of them set
-	('contrib/bloom', 'bloom ((id::text)) WITH (length = 32, col1 = 10)', 'id::text = $1::text', false);
-
-CREATE TABLE result (
-	name text PRIMARY KEY REFERENCES peer,
-	bytes bigint,
-	build float8,									-- seconds
-	forced bool,									-- did the planner have to be forced to use it?
-	hit_pages float8, hit_us float8,				-- a lookup of a key that is in the table
-	miss_pages float8, miss_us float8				-- and of one that is not
-);
-
-CREATE TABLE load_result (
-	name text,										-- NULL: no index
-	seconds float8
-);
+		WITH (pages_per_range = 16)'),
+	('BRIN bloom', 'brin (id uuid_bloom_ops)');
+-- it has no operator class for uuid; the best size for one column: 4 bytes a row, 10 bits of them set
+INSERT INTO peer (name, definition, condition) VALUES
+	('contrib/bloom', 'bloom ((id::text)) WITH (length = 32, col1 = 10)', 'id::text = $1::text');
 
 -- The keys to look up: the same for every index.
-CREATE TABLE sought (id uuid, present bool);
+CREATE TABLE sought (scene text, key text, present bool);
 
 CREATE PROCEDURE choose_keys(n int) LANGUAGE sql
 BEGIN ATOMIC
+	DELETE FROM sought WHERE scene = 'id';
 	INSERT INTO sought
-		SELECT id, true FROM (SELECT id FROM item ORDER BY random() LIMIT n) s;
+		SELECT 'id', id, true FROM (SELECT id FROM item ORDER BY random() LIMIT n) s;
 	INSERT INTO sought
-		SELECT gen_random_uuid(), false FROM generate_series(1, n);
+		SELECT 'id', gen_random_uuid(), false FROM generate_series(1, n);
 END;
 
--- Index and heap pages that one lookup touches, in shared buffers or not.  Needs the prepared statement "lookup".
-CREATE FUNCTION lookup_pages(key uuid) RETURNS bigint LANGUAGE plpgsql AS $$
+-- Makes the function timed_lookups(keys, present) for one index: microseconds per lookup, in a loop in the server,
+-- with a cached plan, so that no parsing, planning or network is in it.  Counting makes it go on after the first
+-- match, as for a key that need not be unique, and the payload makes it visit the heap.  It fails if a lookup does
+-- not find what it must.
+CREATE FUNCTION create_timed_lookups(p peer) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
-	plan jsonb;
+	s scene;
 BEGIN
-	EXECUTE format('EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON) EXECUTE lookup(%L)', key) INTO plan;
-	RETURN (plan #>> '{0,Plan,Shared Hit Blocks}')::bigint +
-		(plan #>> '{0,Plan,Shared Read Blocks}')::bigint;
-END $$;
-
--- Microseconds per lookup, in a loop in the server, with a cached plan: no parsing, planning or network in it.
--- Counting makes it go on after the first match, as for a key that need not be unique, and the payload makes it
--- visit the heap.  Fails if a lookup does not find what it must.
-CREATE FUNCTION create_timed_lookups(condition text) RETURNS void LANGUAGE plpgsql AS $$
-BEGIN
+	SELECT * INTO STRICT s FROM scene WHERE name = p.scene;
 	EXECUTE format($body$
-		CREATE OR REPLACE FUNCTION timed_lookups(keys uuid[], present bool) RETURNS float8
+		CREATE OR REPLACE FUNCTION timed_lookups(keys text[], present bool) RETURNS float8
 			LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan AS $f$
 		DECLARE
-			key uuid;
+			typed_keys %1$s[] := keys;
+			sought %1$s;
 			matches bigint;
 			started timestamptz := clock_timestamp();
 		BEGIN
-			FOREACH key IN ARRAY keys LOOP
-				SELECT count(payload) INTO matches FROM item WHERE %s;
+			FOREACH sought IN ARRAY typed_keys LOOP
+				SELECT count(payload) INTO matches FROM %2$I WHERE %3$s;
 				IF (matches > 0) <> present THEN
-					RAISE EXCEPTION 'key %% found %% times, in the table: %%', key, matches, present;
+					RAISE EXCEPTION 'key %% found %% times, in the table: %%', sought, matches, present;
 				END IF;
 			END LOOP;
 			RETURN extract(epoch FROM clock_timestamp() - started) * 1e6 / cardinality(keys);
 		END $f$
-	$body$, replace(condition, '$1', 'key'));
+	$body$, s.key_type, s.tab, replace(p.condition, '$1', 'sought'));
 END $$;
 
--- Pages and time of lookups of present or absent keys.  A slow index gets fewer keys, a quick one more rounds, so
--- that none takes more than some seconds and each at least half of one; the median round counts.
-CREATE FUNCTION measure_lookups(present bool, OUT pages float8, OUT us float8) LANGUAGE plpgsql AS $$
-DECLARE
-	keys uuid[] := ARRAY(SELECT id FROM sought s WHERE s.present = measure_lookups.present);
-	estimate float8;
-	rounds int;
-BEGIN
-	PERFORM timed_lookups(keys[1:3], present);
-	estimate := timed_lookups(keys[1:3], present);
-	keys := keys[1:greatest(5, 2e6 / estimate)::int];
-	rounds := greatest(3, 5e5 / (estimate * cardinality(keys)));
+-- One lookup as a statement.
+CREATE FUNCTION lookup_statement(p peer, key text) RETURNS text LANGUAGE sql
+RETURN (SELECT format('SELECT payload FROM %I WHERE ', tab) ||
+	replace(p.condition, '$1', format('%L::%s', key, key_type)) FROM scene WHERE name = p.scene);
 
-	PERFORM timed_lookups(keys, present);
-	SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY timed_lookups(keys, present))
-		INTO us FROM generate_series(1, rounds);
-	SELECT avg(lookup_pages(key)) INTO pages FROM unnest(keys[1:50]) key;
-END $$;
-
--- Builds one index, as the only one of the table, and measures it.
-CREATE PROCEDURE measure(index_name text) LANGUAGE plpgsql AS $$
+CREATE FUNCTION explain(statement text, options text DEFAULT 'COSTS ON') RETURNS jsonb LANGUAGE plpgsql AS $$
 DECLARE
-	p peer;
-	r result;
-	started timestamptz;
 	plan jsonb;
 BEGIN
-	SELECT * INTO STRICT p FROM peer WHERE name = index_name;
-	r.name := p.name;
-	DROP INDEX IF EXISTS item_index;
-
-	started := clock_timestamp();
-	EXECUTE 'CREATE INDEX item_index ON item USING ' || p.definition;
-	COMMIT;
-	r.build := extract(epoch FROM clock_timestamp() - started);
-	r.bytes := pg_table_size('item_index');
-	ANALYZE item;
-
-	SET max_parallel_workers_per_gather = 0;
-	SET plan_cache_mode = force_generic_plan;
-	EXECUTE 'PREPARE lookup(uuid) AS SELECT payload FROM item WHERE ' || p.lookup;
-	EXECUTE 'EXPLAIN (FORMAT JSON) EXECUTE lookup(NULL)' INTO plan;
-	r.forced := plan::text LIKE '%"Seq Scan"%';
-	IF r.forced THEN
-		SET enable_seqscan = off;
-		DISCARD PLANS;
-	END IF;
-
-	PERFORM create_timed_lookups(p.lookup);
-	SELECT pages, us INTO r.hit_pages, r.hit_us FROM measure_lookups(true);
-	SELECT pages, us INTO r.miss_pages, r.miss_us FROM measure_lookups(false);
-	INSERT INTO result SELECT r.*;
+	EXECUTE format('EXPLAIN (%s, FORMAT JSON) %s', options, statement) INTO plan;
+	RETURN plan -> 0;
 END $$;
 
--- Loads the file into an empty table with one index, or none.
-CREATE PROCEDURE measure_load(index_name text, file text) LANGUAGE plpgsql AS $$
+-- What one lookup costs: pages touched, in shared buffers or not, those of them that were read, and milliseconds.  Only
+-- a bitmap scan tells the index's pages from the heap's; of other index scans all are the index's but one for each row.
+CREATE FUNCTION lookup_cost(statement text, OUT index_pages float8, OUT heap_pages float8, OUT read_pages float8,
+	OUT ms float8) LANGUAGE plpgsql AS $$
 DECLARE
-	started timestamptz;
-	p peer;
+	explained jsonb := explain(statement, 'ANALYZE, BUFFERS, TIMING OFF');
+	plan jsonb := explained -> 'Plan';
+	total float8 := (plan ->> 'Shared Hit Blocks')::float8 + (plan ->> 'Shared Read Blocks')::float8;
 BEGIN
-	DROP TABLE IF EXISTS loaded;
-	CREATE TABLE loaded (LIKE item);
-	SELECT * INTO p FROM peer WHERE name = index_name;
-	IF FOUND THEN
-		EXECUTE 'CREATE INDEX ON loaded USING ' || p.definition;
-	END IF;
-	COMMIT;
-	CHECKPOINT;
-	started := clock_timestamp();
-	EXECUTE format('COPY loaded FROM %L', file);
-	COMMIT;
-	INSERT INTO load_result VALUES (index_name, extract(epoch FROM clock_timestamp() - started));
+	index_pages := CASE plan ->> 'Node Type'
+		WHEN 'Seq Scan' THEN 0
+		WHEN 'Bitmap Heap Scan' THEN
+			(plan #>> '{Plans,0,Shared Hit Blocks}')::float8 + (plan #>> '{Plans,0,Shared Read Blocks}')::float8
+		ELSE total - (plan ->> 'Actual Rows')::float8
+	END;
+	heap_pages := total - index_pages;
+	read_pages := (plan ->> 'Shared Read Blocks')::float8;
+	ms := (explained ->> 'Execution Time')::float8;
 END $$;
-
-CREATE VIEW measured AS
-	SELECT p.name || CASE WHEN forced THEN ' *' ELSE '' END AS index,
-		round(bytes / 1048576.0, 1) AS "size MB",
-		round(build::numeric, 2) AS "build s",
-		round(hit_pages::numeric) AS "pages, hit",
-		round(hit_us::numeric) AS "µs, hit",
-		round(miss_pages::numeric) AS "pages, miss",
-		round(miss_us::numeric) AS "µs, miss"
-	FROM result JOIN peer p USING (name)
-	ORDER BY p.ord;
-
-CREATE VIEW measured_ratio AS
-	SELECT p.name AS index,
-		round((r.bytes::float8 / b.bytes)::numeric, 3) AS size,
-		round((r.build / b.build)::numeric, 2) AS build,
-		round((r.hit_us / b.hit_us)::numeric, 2) AS hit,
-		round((r.miss_us / b.miss_us)::numeric, 2) AS miss
-	FROM result r JOIN peer p USING (name), result b
-	WHERE b.name = 'btree'
-	ORDER BY p.ord;
-
-CREATE VIEW load_measured AS
-	WITH median AS (
-		SELECT name, percentile_cont(0.5) WITHIN GROUP (ORDER BY seconds) AS seconds
-		FROM load_result GROUP BY name
-	)
-	SELECT coalesce(m.name, 'no index') AS index,
-		round(m.seconds::numeric, 2) AS "load s",
-		round((m.seconds - none.seconds)::numeric, 2) AS "added s",
-		round(((m.seconds - none.seconds) / nullif(btree.seconds - none.seconds, 0))::numeric, 2)
-			AS "added, ratio to btree"
-	FROM median m LEFT JOIN peer p USING (name), median none, median btree
-	WHERE none.name IS NULL AND btree.name = 'btree'
-	ORDER BY p.ord NULLS FIRST;

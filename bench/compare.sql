@@ -1,0 +1,333 @@
+-- What bench/compare measures, beside measure.sql.  Every measurement is one row of "result".
+--
+-- The settings bench.rows and bench.turn say how many rows "item" has, and which repetition this is; turn 0 warms up and
+-- is not recorded.
+
+CREATE EXTENSION pg_prewarm;
+
+INSERT INTO peer (name) VALUES ('no index');
+
+-- Two more scenes, in one table: columns of some thousand values each, in no order, of which two are asked for at once;
+-- and a column of which equal values stand together, 120 rows each, so that 16 pages have ten values.
+CREATE TABLE other (a int NOT NULL, b int NOT NULL, grp bigint NOT NULL, payload text NOT NULL);
+INSERT INTO scene VALUES ('and', 'other', 'bigint'), ('grouped', 'other', 'bigint');
+INSERT INTO peer (scene, name, definition, condition)
+	SELECT 'and', name, definition, 'a = ($1 / 10000)::int AND b = ($1 % 10000)::int' FROM (VALUES
+		('bloomidx', 'bloomidx (a, b)'),
+		('btree', 'btree (a, b)'),
+		('BRIN bloom, tuned', 'brin (a int4_bloom_ops (n_distinct_per_range = 900, false_positive_rate = 0.01),
+			b int4_bloom_ops (n_distinct_per_range = 1200, false_positive_rate = 0.01)) WITH (pages_per_range = 16)'),
+		('contrib/bloom', 'bloom (a, b)'),
+		('no index', NULL)) v (name, definition);
+INSERT INTO peer (scene, name, definition, condition)
+	SELECT 'grouped', name, definition, 'grp = $1' FROM (VALUES
+		('bloomidx', 'bloomidx (grp) WITH (pages_per_range = 16)'),
+		('bloomidx, block', 'bloomidx (grp) WITH (pages_per_range = 16, layout = block)'),
+		('btree', 'btree (grp)'),
+		('hash', 'hash (grp)'),
+		('BRIN bloom, tuned', 'brin (grp int8_bloom_ops (n_distinct_per_range = 16)) WITH (pages_per_range = 16)'),
+		('BRIN bloom', 'brin (grp int8_bloom_ops)'),
+		('no index', NULL)) v (name, definition);
+
+CREATE PROCEDURE load_other(n bigint) LANGUAGE sql
+BEGIN ATOMIC
+	INSERT INTO other
+		SELECT random() * 999, random() * 9999, i / 120, left(repeat(md5(i::text), 2), 60)
+		FROM generate_series(1, n) i;
+	INSERT INTO sought
+		SELECT 'and', a * 10000 + b, true FROM (SELECT a, b FROM other ORDER BY random() LIMIT 1000) s;
+	-- 999 is the largest of a
+	INSERT INTO sought
+		SELECT 'and', (1000 + i) * 10000 + 5000, false FROM generate_series(1, 1000) i;
+	INSERT INTO sought
+		SELECT 'grouped', grp, true FROM (SELECT DISTINCT grp FROM other) s ORDER BY random() LIMIT 1000;
+	INSERT INTO sought
+		SELECT 'grouped', -i, false FROM generate_series(1, 1000) i;
+END;
+
+-- The keys of a join, and of the lists for IN.
+CREATE TABLE probe (key uuid NOT NULL);
+
+-- For the update of a column that is not indexed: with space on its pages for a third more.
+CREATE TABLE roomy (LIKE item) WITH (fillfactor = 70);
+
+CREATE TABLE result (
+	scenario text NOT NULL,
+	metric text NOT NULL,
+	index text NOT NULL,
+	rows bigint NOT NULL,
+	turn int NOT NULL,
+	value float8 NOT NULL,
+	unit text NOT NULL,
+	plan text										-- how the table was read
+);
+
+CREATE FUNCTION record(scenario text, metric text, index text, value float8, unit text, plan text DEFAULT NULL)
+RETURNS void LANGUAGE sql
+BEGIN ATOMIC
+	INSERT INTO result
+		SELECT scenario, metric, index, current_setting('bench.rows')::bigint, turn, value, unit, plan
+		FROM (SELECT current_setting('bench.turn')::int AS turn) s WHERE turn > 0;
+END;
+
+CREATE FUNCTION peer_of(scene text, name text) RETURNS peer LANGUAGE sql
+RETURN (SELECT p FROM peer p WHERE (p.scene, p.name) = (peer_of.scene, peer_of.name));
+
+CREATE FUNCTION index_of(p peer) RETURNS text LANGUAGE sql
+RETURN replace(p.scene, ' ', '_') || '_' || p.ord;
+
+CREATE FUNCTION table_of(p peer) RETURNS text LANGUAGE sql
+RETURN (SELECT tab FROM scene WHERE name = p.scene);
+
+CREATE FUNCTION seconds_since(started timestamptz) RETURNS float8 LANGUAGE sql
+RETURN extract(epoch FROM clock_timestamp() - started);
+
+CREATE FUNCTION create_index(p peer, tab text) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+	IF p.definition IS NOT NULL THEN
+		EXECUTE format('DROP INDEX IF EXISTS %I', index_of(p));
+		EXECUTE format('CREATE INDEX %I ON %I USING %s', index_of(p), tab, p.definition);
+	END IF;
+END $$;
+
+CREATE PROCEDURE drop_indexes(tab text) LANGUAGE plpgsql AS $$
+DECLARE
+	index regclass;
+BEGIN
+	FOR index IN SELECT indexrelid FROM pg_index WHERE indrelid = tab::regclass LOOP
+		EXECUTE format('DROP INDEX %s', index);
+	END LOOP;
+END $$;
+
+-- Times CREATE INDEX, and records the size.
+CREATE PROCEDURE measure_build(p peer, workers int) LANGUAGE plpgsql AS $$
+DECLARE
+	started timestamptz;
+BEGIN
+	IF p.definition IS NULL THEN
+		RETURN;
+	END IF;
+	EXECUTE format('DROP INDEX IF EXISTS %I', index_of(p));
+	PERFORM set_config('max_parallel_maintenance_workers', workers::text, false);
+	COMMIT;
+	CHECKPOINT;
+	started := clock_timestamp();
+	PERFORM create_index(p, table_of(p));
+	COMMIT;
+	PERFORM record('build', CASE WHEN p.scene <> 'id' THEN p.scene WHEN workers = 0 THEN 'serial' ELSE 'parallel' END,
+			p.name, seconds_since(started), 's'),
+		record('size', p.scene, p.name, pg_table_size(index_of(p)), 'bytes');
+	COMMIT;
+END $$;
+
+-- Lets the planner see, and inserts maintain, no index of the table but this one.
+CREATE FUNCTION show_only(p peer) RETURNS void LANGUAGE sql
+BEGIN ATOMIC
+	UPDATE pg_index SET indisvalid = this, indisready = this
+		FROM (SELECT indexrelid, coalesce(indexrelid = to_regclass(index_of(p)), false) AS this FROM pg_index) i
+		WHERE pg_index.indexrelid = i.indexrelid AND indrelid = table_of(p)::regclass;
+END;
+
+-- How many times the index, or the whole table if there is none, was read in this transaction.
+CREATE FUNCTION scans_of(p peer) RETURNS bigint LANGUAGE sql
+RETURN pg_stat_get_xact_numscans(CASE WHEN p.definition IS NULL THEN table_of(p) ELSE index_of(p) END::regclass);
+
+-- Times lookups of present or absent keys, the same for all indexes in one turn.  One that takes longer than the budget
+-- is made once; a quick one many times, after as many to warm up.  If the planner would rather read the whole table, it
+-- is forced to use the index.
+CREATE FUNCTION measure_lookups(p peer, scenario text, metric text) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+	budget CONSTANT float8 := 2e5;
+	wanted CONSTANT bool := metric = 'hit';
+	keys text[] := ARRAY(SELECT key FROM sought s WHERE s.scene = p.scene AND s.present = wanted
+		ORDER BY hashtext(key || current_setting('bench.turn')));
+	used text;
+	us float8;
+	scans bigint := scans_of(p);
+BEGIN
+	used := explain(lookup_statement(p, keys[1])) #>> '{Plan,Node Type}';
+	IF p.definition IS NOT NULL AND used = 'Seq Scan' THEN
+		SET LOCAL enable_seqscan = off;
+		used := 'forced';
+	END IF;
+	PERFORM create_timed_lookups(p);
+	us := timed_lookups(keys[1:1], wanted);
+	IF us < budget THEN
+		us := timed_lookups(keys[1:3], wanted);
+		keys := keys[1:greatest(3, budget / us)::int];
+		PERFORM timed_lookups(keys, wanted);
+		us := timed_lookups(keys, wanted);
+	END IF;
+	IF scans_of(p) = scans THEN
+		RAISE EXCEPTION '"%" was not used', p.name;
+	END IF;
+	PERFORM record(scenario, metric, p.name, us, 'us', used);
+
+	IF wanted AND current_setting('bench.turn') = '1' THEN
+		keys := keys[1:greatest(2, least(50, budget / us))::int];
+		PERFORM record(scenario, 'index pages', p.name, avg(index_pages), 'pages', used),
+			record(scenario, 'heap pages', p.name, avg(heap_pages), 'pages', used)
+			FROM unnest(keys) key, lookup_cost(lookup_statement(p, key));
+	END IF;
+	SET LOCAL enable_seqscan = on;
+END $$;
+
+-- Times statements that count rows, planned each time, as the planner wants them.  Each must count so many.
+CREATE FUNCTION measure_queries(p peer, metric text, statements text[], expected bigint) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+	budget CONSTANT float8 := 0.2;
+	used text := jsonb_path_query_first(explain(statements[1]), '$.** ? (@."Relation Name" == "item")."Node Type"') #>> '{}';
+	started timestamptz := clock_timestamp();
+	executed int := 0;
+	counted bigint;
+BEGIN
+	EXECUTE statements[1] INTO counted;
+	executed := 1;
+	-- the first was to warm up, unless it took long
+	IF seconds_since(started) < budget THEN
+		started := clock_timestamp();
+		executed := 0;
+		WHILE seconds_since(started) < budget OR executed < cardinality(statements) AND seconds_since(started) < 2 * budget LOOP
+			EXECUTE statements[executed % cardinality(statements) + 1] INTO counted;
+			executed := executed + 1;
+			IF counted <> expected THEN
+				RAISE EXCEPTION '% rows, not %, from: %', counted, expected, statements[1];
+			END IF;
+		END LOOP;
+	END IF;
+	PERFORM record('lookup', metric, p.name, seconds_since(started) * 1e6 / executed, 'us', used);
+END $$;
+
+-- Lists of keys as constants, and a join.
+CREATE FUNCTION measure_lists(p peer) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+	keys text[] := ARRAY(SELECT key FROM sought WHERE scene = p.scene AND present);
+	n int;
+	statements text[];
+BEGIN
+	FOREACH n IN ARRAY '{10, 1000}'::int[] LOOP
+		SELECT array_agg(format('SELECT count(payload) FROM item WHERE %s = ANY (%L)', split_part(p.condition, ' = ', 1),
+				keys[i : i + n - 1])) INTO statements
+			FROM generate_series(1, cardinality(keys) - n + 1, n) i;
+		PERFORM measure_queries(p, 'IN of ' || n, statements, n);
+	END LOOP;
+	statements := ARRAY['SELECT count(payload) FROM probe, item WHERE ' || replace(p.condition, '$1', 'probe.key')];
+	PERFORM measure_queries(p, 'join of 1000', statements, 1000);
+END $$;
+
+-- All lookups with all indexes that are there, in random order, each alone visible.
+CREATE PROCEDURE measure_scene(of_scene text, lists bool) LANGUAGE plpgsql AS $$
+DECLARE
+	p peer;
+	metric text;
+BEGIN
+	FOR p IN SELECT * FROM peer WHERE scene = of_scene AND (definition IS NULL OR to_regclass(index_of(peer)) IS NOT NULL)
+		ORDER BY random()
+	LOOP
+		PERFORM show_only(p);
+		COMMIT;
+		FOREACH metric IN ARRAY '{hit, miss}'::text[] LOOP
+			PERFORM measure_lookups(p, CASE of_scene WHEN 'id' THEN 'lookup' ELSE of_scene END, metric);
+			COMMIT;
+		END LOOP;
+		IF lists THEN
+			PERFORM measure_lists(p);
+			COMMIT;
+		END IF;
+	END LOOP;
+END $$;
+
+-- Times a COPY, and counts its WAL; then undoes it.
+CREATE PROCEDURE measure_copy(p peer, metric text, tab text, file text) LANGUAGE plpgsql AS $$
+DECLARE
+	started timestamptz;
+	lsn pg_lsn;
+	n bigint;
+	seconds float8;
+	bytes float8;
+BEGIN
+	CHECKPOINT;
+	lsn := pg_current_wal_insert_lsn();
+	started := clock_timestamp();
+	EXECUTE format('COPY %I FROM %L', tab, file);
+	GET DIAGNOSTICS n = ROW_COUNT;
+	seconds := seconds_since(started);
+	bytes := pg_current_wal_insert_lsn() - lsn;
+	ROLLBACK;
+	PERFORM record('copy', metric, p.name, seconds * 1e6 / n, 'us/row'),
+		record('copy', metric || ', WAL', p.name, bytes / n, 'bytes/row');
+	COMMIT;
+END $$;
+
+CREATE PROCEDURE measure_copy_empty(p peer, file text) LANGUAGE plpgsql AS $$
+BEGIN
+	DROP TABLE IF EXISTS empty;
+	CREATE TABLE empty (LIKE item);
+	PERFORM create_index(p, 'empty');
+	COMMIT;
+	CALL measure_copy(p, 'empty table', 'empty', file);
+	DROP TABLE empty;
+END $$;
+
+-- Updates a column that has no index, in every tenth row.
+CREATE PROCEDURE measure_update(p peer) LANGUAGE plpgsql AS $$
+DECLARE
+	started timestamptz;
+	n float8;
+BEGIN
+	CALL drop_indexes('roomy');
+	PERFORM create_index(p, 'roomy');
+	COMMIT;
+	CHECKPOINT;
+	started := clock_timestamp();
+	UPDATE roomy SET payload = reverse(payload) WHERE extract(second FROM at)::int % 10 = 3;
+	GET DIAGNOSTICS n = ROW_COUNT;
+	PERFORM record('update', 'other column', p.name, seconds_since(started) * 1e6 / n, 'us/row'),
+		record('update', 'HOT', p.name, 100 * pg_stat_get_xact_tuples_hot_updated('roomy'::regclass) / n, '%');
+	COMMIT;
+	CALL drop_indexes('roomy');
+END $$;
+
+-- Lookups right after a start of the server, with nothing in its buffers: as many keys as fit in some seconds.
+CREATE FUNCTION measure_cold_lookups(p peer) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+	started timestamptz := clock_timestamp();
+	statement text;
+	c record;
+	n int := 0;
+	read_pages float8 := 0;
+	ms float8 := 0;
+BEGIN
+	PERFORM set_config('enable_seqscan', (p.definition IS NULL)::text, true);
+	FOR statement IN SELECT lookup_statement(p, key) FROM sought WHERE scene = p.scene AND present ORDER BY hashtext(key) LIMIT 30
+	LOOP
+		EXIT WHEN n > 0 AND seconds_since(started) > 3;
+		PERFORM explain(statement);
+		SELECT * INTO c FROM lookup_cost(statement);
+		n := n + 1;
+		read_pages := read_pages + c.read_pages;
+		ms := ms + c.ms;
+	END LOOP;
+	PERFORM record('cold', 'lookup', p.name, ms / n * 1000, 'us'),
+		record('cold', 'lookup, blocks read', p.name, read_pages / n, 'blocks');
+END $$;
+
+-- The same for the insertion of single rows.
+CREATE FUNCTION measure_cold_inserts(p peer, n int) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+	explained jsonb := explain(format('INSERT INTO item SELECT gen_random_uuid(), %L, repeat(%L, 52) FROM generate_series(1, %s)',
+		'infinity', 'x', n), 'ANALYZE, BUFFERS, TIMING OFF');
+BEGIN
+	PERFORM record('cold', 'insert', p.name, (explained ->> 'Execution Time')::float8 * 1000 / n, 'us/row'),
+		record('cold', 'insert, blocks read', p.name, (explained #>> '{Plan,Shared Read Blocks}')::float8 / n, 'blocks/row');
+END $$;
+
+-- Takes away what was inserted at the end of "item"; VACUUM then cuts it off.
+CREATE PROCEDURE remove_inserted() LANGUAGE plpgsql AS $$
+DECLARE
+	first tid := (SELECT format('(%s,0)', greatest(relpages - 1, 0)) FROM pg_class WHERE oid = 'item'::regclass);
+BEGIN
+	CALL drop_indexes('item');
+	DELETE FROM item WHERE ctid >= first AND at = 'infinity';
+END $$;
