@@ -8,7 +8,8 @@
 #   make matrix             make check with PostgreSQL 17 and 18, in chroots of Debian trixie and sid; needs root
 #   make soak [MINUTES=20]  the long versions of the tests, again and again, with other seeds
 #   make unit               the tests of the pure C core alone; needs no PostgreSQL
-#   make bench [ROWS=n]     the long comparison: ratios to a B-tree, and the cost of loading
+#   make bench [SCALE=small]  the long comparison, with plots: bench/results, and README.md's table; an hour
+#                             small: five minutes, to bench/results-small    ROWS=n GROWTH="n n" REPEAT=n: see bench/compare
 #   make planner [ROWS=n]   does the planner choose the fastest way?
 #   make layouts [ROWS=n]   the two layouts beside each other, on a key that suits each
 #   make dist               bloomidx-VERSION.tar.gz, and .zip as PGXN wants it, of the last commit

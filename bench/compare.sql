@@ -116,7 +116,7 @@ BEGIN
 	COMMIT;
 	PERFORM record('build', CASE WHEN p.scene <> 'id' THEN p.scene WHEN workers = 0 THEN 'serial' ELSE 'parallel' END,
 			p.name, seconds_since(started), 's'),
-		record('size', p.scene, p.name, pg_table_size(index_of(p)), 'bytes');
+		CASE workers WHEN 0 THEN record('size', p.scene, p.name, pg_table_size(index_of(p)), 'bytes') END;
 	COMMIT;
 END $$;
 
