@@ -118,6 +118,11 @@ BEGIN
 			p.name, seconds_since(started), 's'),
 		CASE workers WHEN 0 THEN record('size', p.scene, p.name, pg_table_size(index_of(p)), 'bytes') END;
 	COMMIT;
+	-- some kinds of index are on disk when they are built, others are written later
+	IF p.scene = 'id' AND workers = 0 THEN
+		CHECKPOINT;
+		PERFORM record('build', 'with checkpoint', p.name, seconds_since(started), 's');
+	END IF;
 END $$;
 
 -- Lets the planner see, and inserts maintain, no index of the table but this one.
@@ -172,31 +177,37 @@ BEGIN
 	SET LOCAL enable_seqscan = on;
 END $$;
 
--- Times statements that count rows, planned each time, as the planner wants them.  Each must count so many.
-CREATE FUNCTION measure_queries(p peer, metric text, statements text[], expected bigint) RETURNS void
-LANGUAGE plpgsql AS $$
+-- Microseconds per statement: takes them in turn for so many seconds.  Each must count so many rows.
+CREATE FUNCTION timed_queries(statements text[], expected bigint, seconds float8) RETURNS float8 LANGUAGE plpgsql AS $$
 DECLARE
-	budget CONSTANT float8 := 0.2;
-	used text := jsonb_path_query_first(explain(statements[1]), '$.** ? (@."Relation Name" == "item")."Node Type"') #>> '{}';
 	started timestamptz := clock_timestamp();
 	executed int := 0;
 	counted bigint;
 BEGIN
-	EXECUTE statements[1] INTO counted;
-	executed := 1;
-	-- the first was to warm up, unless it took long
-	IF seconds_since(started) < budget THEN
-		started := clock_timestamp();
-		executed := 0;
-		WHILE seconds_since(started) < budget OR executed < cardinality(statements) AND seconds_since(started) < 2 * budget LOOP
-			EXECUTE statements[executed % cardinality(statements) + 1] INTO counted;
-			executed := executed + 1;
-			IF counted <> expected THEN
-				RAISE EXCEPTION '% rows, not %, from: %', counted, expected, statements[1];
-			END IF;
-		END LOOP;
+	LOOP
+		EXECUTE statements[executed % cardinality(statements) + 1] INTO counted;
+		executed := executed + 1;
+		IF counted <> expected THEN
+			RAISE EXCEPTION '% rows, not %, from: %', counted, expected, statements[1];
+		END IF;
+		EXIT WHEN seconds_since(started) > seconds;
+	END LOOP;
+	RETURN seconds_since(started) * 1e6 / executed;
+END $$;
+
+-- Times such statements, planned each time, as the planner wants them.  The first is to warm up, unless it takes long.
+CREATE FUNCTION measure_queries(p peer, metric text, statements text[], expected bigint) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+	budget CONSTANT float8 := 0.2;
+	used text := jsonb_path_query_first(explain(statements[1]),
+		'$.** ? (@."Relation Name" == "item")."Node Type"') #>> '{}';
+	us float8 := timed_queries(statements, expected, 0);
+BEGIN
+	IF us < budget * 1e6 THEN
+		us := timed_queries(statements, expected, budget);
 	END IF;
-	PERFORM record('lookup', metric, p.name, seconds_since(started) * 1e6 / executed, 'us', used);
+	PERFORM record('lookup', metric, p.name, us, 'us', used);
 END $$;
 
 -- Lists of keys as constants, and a join.
