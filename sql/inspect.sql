@@ -172,6 +172,25 @@ INSERT INTO growing SELECT i FROM generate_series(1001, 10000) i;
 SELECT note, estimated_fpr > 0.01 AS overfull FROM bloomidx_info('growing_i');
 VACUUM growing;
 SELECT note, estimated_fpr < 0.0005 AS good FROM bloomidx_info('growing_i');
+-- What was just built has no more keys than it was made for, however its ranges differ.
+CREATE TABLE thinned (id int, pad text) WITH (autovacuum_enabled = off);
+INSERT INTO thinned SELECT i, repeat('t', 60) FROM generate_series(1, 100000) i;
+DELETE FROM thinned WHERE id BETWEEN 10000 AND 75000 AND id % 300 <> 0;
+VACUUM thinned;
+CREATE FUNCTION fresh(pages_per_range int, rate float8) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+	result text;
+BEGIN
+	EXECUTE format('CREATE INDEX thinned_i ON thinned USING bloomidx (id) WITH (pages_per_range = %s, false_positive_rate = %s)',
+				   pages_per_range, rate);
+	SELECT note INTO result FROM bloomidx_info('thinned_i');
+	DROP INDEX thinned_i;
+	RETURN result;
+END $$;
+SELECT pages_per_range, rate, fresh(pages_per_range, rate)
+FROM unnest(ARRAY[1, 4, 8, 16, 64]) pages_per_range, unnest(ARRAY[0.01, 0.0002, 0.00001]) rate
+WHERE fresh(pages_per_range, rate) IS NOT NULL;
+DROP TABLE thinned;
 CREATE TABLE long (id int, pad text) WITH (fillfactor = 10, autovacuum_enabled = off);
 CREATE INDEX long_i ON long USING bloomidx (id) WITH (pages_per_range = 1);
 INSERT INTO long SELECT i, repeat('l', 350) FROM generate_series(1, 8400) i;

@@ -433,6 +433,8 @@ extern void bx_dir_make_segment(Relation index, Relation heap,
 extern bool bx_dir_measure(Relation index, int level, uint32 node,
 						   const BxNodeDesc *desc,
 						   BufferAccessStrategy strategy, BxMeasure *measure);
+extern void bx_dir_set_baseline(Relation index, int level, uint32 node,
+								BxNodeDesc *desc);
 extern void bx_dir_free_slices(Relation index, const BxNodeDesc *desc);
 extern BlockNumber bx_dir_sweep(Relation index);
 

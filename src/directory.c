@@ -34,7 +34,11 @@
  */
 #define MAX_FIRST_SLICES		16
 
-/* Slices that are looked at to measure a node that is nearly empty. */
+/*
+ * A node is measured by one slice, or by several if that has fewer keys than
+ * this: so few may be a tenth more or less than they should by chance.
+ */
+#define FEW_MEASURED_KEYS		512
 #define MEASURED_SLICES			16
 
 /* Reads a map page, checked, and locks it. */
@@ -391,7 +395,7 @@ measure_slice(Relation index, int level, uint32 node, const BxNodeDesc *desc,
 
 /*
  * Measures a node by the fill of its filters in one slice, which is a fair
- * sample, or in a few if the first has hardly any keys.  Returns false if a
+ * sample, or in several if the first has few keys.  Returns false if a
  * slice is not what desc says.  The caller has checked the descriptor.
  */
 bool
@@ -411,7 +415,7 @@ bx_dir_measure(Relation index, int level, uint32 node, const BxNodeDesc *desc,
 		return false;
 	for (int i = 0; i < BX_FANOUT; i++)
 		total += keys[i];
-	if (total < BX_FANOUT)
+	if (total < FEW_MEASURED_KEYS)
 	{
 		nslices = Min(desc->nslices, MEASURED_SLICES);
 		for (uint32 i = 1; i < nslices; i++)
@@ -445,6 +449,24 @@ bx_dir_measure(Relation index, int level, uint32 node, const BxNodeDesc *desc,
 		measure->rate /= measure->nchildren;
 	}
 	return true;
+}
+
+/*
+ * Notes in the descriptor of a node that has all its bits how many keys it has
+ * by their fill, to compare with later: children that differ much in size may
+ * look fuller than they were planned, because the smallest have no key in the
+ * slice that is measured.
+ */
+void
+bx_dir_set_baseline(Relation index, int level, uint32 node, BxNodeDesc *desc)
+{
+	BxMeasure	measure;
+
+	/* filters in doubt are full, and say nothing */
+	if (!(desc->flags & BX_DESC_DOUBT) &&
+		bx_dir_measure(index, level, node, desc, NULL, &measure) &&
+		measure.keys > desc->keys)
+		desc->keys = Min(ceil(measure.keys), (double) PG_UINT32_MAX);
 }
 
 /*

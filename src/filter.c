@@ -21,7 +21,7 @@
  */
 #define FEWEST_KEYS		16
 
-/* A rate this much above the target is accepted rather than another slice. */
+/* A rate this much above the target is accepted rather than another slice or probe. */
 #define RATE_SLACK		1.25
 
 /* One in so many slices is there to save probes. */
@@ -127,7 +127,8 @@ bx_filter_plan(double keys, double target, int nrows)
 	while (choose_probes(keys, plan.nslices, nrows, rate) == 0 &&
 		   plan.nslices < MOST_SLICES)
 		plan.nslices += 1 + plan.nslices / 64;
-	plan.nslices += plan.nslices / SPARE_SLICES;
+	if (plan.nslices < MOST_SLICES)
+		plan.nslices += plan.nslices / SPARE_SLICES;
 	plan.nprobes = choose_probes(keys, plan.nslices, nrows, rate);
 	if (plan.nprobes == 0)
 		plan.nprobes = 1;
@@ -138,7 +139,9 @@ void
 bx_filter_add_keys_scalar(const BxLines *lines, uint64_t *bits,
 						  const uint64_t *keys, size_t nkeys)
 {
-	size_t		words = BX_LINE_WORDS(lines->nrows);
+	const int	nrows = lines->nrows;
+	const int	nprobes = lines->nprobes;
+	const size_t words = BX_LINE_WORDS(nrows);
 
 	for (size_t k = 0; k < nkeys; k++)
 	{
@@ -150,9 +153,9 @@ bx_filter_add_keys_scalar(const BxLines *lines, uint64_t *bits,
 		if (slice >= lines->n)
 			continue;
 		line = bits + words * slice;
-		for (int i = 0; i < lines->nprobes; i++)
+		for (int i = 0; i < nprobes; i++)
 		{
-			uint32_t	row = bx_filter_row(x, lines->nrows);
+			uint32_t	row = bx_filter_row(x, nrows);
 
 			line[row / 64] |= UINT64_C(1) << (row % 64);
 			x = bx_filter_next(x);

@@ -18,7 +18,7 @@
 #include <string.h>
 
 /* Where this is defined, vector code may be compiled, to be run if it can. */
-#if defined(__x86_64__) && defined(__GNUC__)
+#if defined(__x86_64__) && (defined(__clang__) || __GNUC__ >= 5)
 #define BX_HAVE_VECTORS
 #define BX_VECTOR_CODE	__attribute__((target("avx2")))
 #endif

@@ -343,6 +343,7 @@ bx_node_finish(BxNodeWriter *writer, BxNodeDesc *desc)
 		return;
 	if (bits_fit(writer))
 		write_slices(writer, 0, desc->nslices);
+	bx_dir_set_baseline(writer->index, writer->level, writer->node, desc);
 	if (RelationNeedsWAL(writer->index))
 		log_newpage_range(writer->index, MAIN_FORKNUM, desc->start,
 						  desc->start + desc->nslices, true);

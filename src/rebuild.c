@@ -271,23 +271,6 @@ fill_shadow(Rebuild *rebuild)
 	pfree(rebuild->window);
 }
 
-/*
- * Remembers in the descriptor how full the filters look now, which is what
- * the next VACUUM will compare with.  Counted keys would not do: a sample of
- * filters of very different fill may look fuller than they were planned.
- */
-static void
-set_baseline(Rebuild *rebuild)
-{
-	BxMeasure	measure;
-
-	/* filters in doubt are full, and say nothing */
-	if (!(rebuild->desc.flags & BX_DESC_DOUBT) &&
-		bx_dir_measure(rebuild->vacuum->index, rebuild->level, rebuild->node,
-					   &rebuild->desc, NULL, &measure))
-		rebuild->desc.keys = Min(ceil(measure.keys), (double) PG_UINT32_MAX);
-}
-
 /* Rebuilds a node: the four steps. */
 static void
 rebuild_node(void *arg)
@@ -308,7 +291,7 @@ rebuild_node(void *arg)
 	BX_PAUSE(BX_PAUSE_PUBLISHED);
 	rebuild->desc = shadow.desc;
 	fill_shadow(rebuild);
-	set_baseline(rebuild);
+	bx_dir_set_baseline(index, rebuild->level, rebuild->node, &rebuild->desc);
 	BX_PAUSE(BX_PAUSE_FILLED);
 	bx_dir_swap_shadow(index, rebuild->partition, rebuild->child,
 					   &rebuild->old, &shadow, &rebuild->desc);

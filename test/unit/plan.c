@@ -8,6 +8,7 @@
  */
 #include <math.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "filter.h"
 #include "unit.h"
@@ -53,7 +54,7 @@ test_plans(void)
 {
 	static const double targets[] = {0.00001, 0.00005, 0.0002, 0.001, 0.01,
 	0.05, 0.1, 0.25};
-	static const int rows[] = {252, ROWS, 2044};
+	static const int rows[] = {252, ROWS, 1020, 2044};
 
 	for (size_t r = 0; r < sizeof(rows) / sizeof(rows[0]); r++)
 	{
@@ -141,17 +142,30 @@ test_extremes(void)
 		}
 	}
 
-	/* some milliseconds; a loop that does not end would take for ever */
+	/* some milliseconds */
 	CHECK(clock() - start < 5 * CLOCKS_PER_SEC, "it took %g s",
 		  (double) (clock() - start) / CLOCKS_PER_SEC);
+}
+
+/* A large plan takes some slices more, and some probes less. */
+static void
+test_spare_slices(void)
+{
+	BxPlan		plan = bx_filter_plan(9600, 0.0002, ROWS);
+
+	CHECK(plan.nprobes <= 8, "%d probes", plan.nprobes);
+	CHECK(!would_do(9600, 0.0002, ROWS, plan.nslices * 15 / 16),
+		  "%u slices are far too many", plan.nslices);
 }
 
 int
 main(void)
 {
+	alarm(60);					/* for a loop that does not end */
 	test_rate();
 	test_plans();
 	test_plans_grow();
+	test_spare_slices();
 	test_extremes();
 	return finish();
 }
