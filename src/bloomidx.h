@@ -284,6 +284,8 @@ typedef struct BxLayout
 	bool		sequential;		/* a search reads all of the index, in order,
 								 * and tests every range */
 	double		auto_range_keys;	/* that automatic pages_per_range aims at */
+	double		many_ranges;	/* for each page of a range: with more, it
+								 * doubles the pages; 0: it never does */
 
 	uint64		(*build_plan) (BxBuild *build, BxMetaPageData *meta);
 	void		(*build_begin) (BxBuild *build);
@@ -427,7 +429,10 @@ extern void bx_dir_update_top(Relation index, uint32 partition, int child,
 extern uint64 bx_dir_ranges(BlockNumber heap_blocks, uint8 lg_base);
 extern uint8 bx_dir_auto_lg_base(const BxLayout *layout, double keys_per_page);
 extern double bx_dir_rows_per_page(Relation heap, ItemPointer tid);
-extern uint8 bx_dir_choose_lg_base(const BxLayout *layout, const double *keys);
+extern uint8 bx_dir_choose_lg_base(const BxLayout *layout, const double *keys,
+								   double heap_blocks);
+extern uint8 bx_dir_grow_lg_base(const BxLayout *layout, uint8 lg_base,
+								 double heap_blocks);
 extern void bx_dir_make_segment(Relation index, Relation heap,
 								ItemPointer tid);
 extern bool bx_dir_measure(Relation index, int level, uint32 node,

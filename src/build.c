@@ -117,7 +117,7 @@ sample_lg_base(BxBuild *build, BxHeapScan *scan)
 	}
 	for (int lg = 0; lg <= BX_AUTO_MAX_LG_BASE && samples[lg] > 0; lg++)
 		keys[lg] /= samples[lg];
-	return bx_dir_choose_lg_base(build->layout, keys);
+	return bx_dir_choose_lg_base(build->layout, keys, build->heap_blocks);
 }
 
 /*

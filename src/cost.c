@@ -62,7 +62,7 @@ guess_lg_base(PlannerInfo *root, IndexOptInfo *index, const BxLayout *layout)
 			keys += scattered_distinct(root, index, col,
 									   rows_per_page * pages);
 		if (bx_dir_auto_lg_base(layout, keys / pages) <= lg)
-			return lg;
+			return bx_dir_grow_lg_base(layout, lg, index->rel->pages);
 	}
 }
 

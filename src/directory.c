@@ -535,14 +535,30 @@ bx_dir_auto_lg_base(const BxLayout *layout, double keys_per_page)
 }
 
 /*
- * The automatic pages_per_range for a table that has keys[i] distinct keys in
- * 2^i consecutive pages, for i up to BX_AUTO_MAX_LG_BASE; 0 where that is not
- * known.
+ * The automatic pages_per_range for so large a table, if its keys suggest this
+ * one: a lookup reads some pages of the index for each partition, but all of
+ * the range that has the key, so in a large table larger ranges are faster.
  */
 uint8
-bx_dir_choose_lg_base(const BxLayout *layout, const double *keys)
+bx_dir_grow_lg_base(const BxLayout *layout, uint8 lg_base, double heap_blocks)
+{
+	while (layout->many_ranges > 0 && lg_base < BX_AUTO_MAX_LG_BASE &&
+		   heap_blocks / (1 << lg_base) > layout->many_ranges * (1 << lg_base))
+		lg_base++;
+	return lg_base;
+}
+
+/*
+ * The automatic pages_per_range for a table of so many pages that has keys[i]
+ * distinct keys in 2^i consecutive ones, for i up to BX_AUTO_MAX_LG_BASE; 0
+ * where that is not known.
+ */
+uint8
+bx_dir_choose_lg_base(const BxLayout *layout, const double *keys,
+					  double heap_blocks)
 {
 	double		per_page = 0;
+	uint8		lg_base = bx_dir_auto_lg_base(layout, 0);
 
 	/* the first size that has enough keys; else what the largest came to */
 	for (int lg = 0; lg <= BX_AUTO_MAX_LG_BASE; lg++)
@@ -550,10 +566,11 @@ bx_dir_choose_lg_base(const BxLayout *layout, const double *keys)
 		if (keys[lg] == 0)
 			continue;
 		per_page = keys[lg] / (1 << lg);
-		if (bx_dir_auto_lg_base(layout, per_page) <= lg)
-			return lg;
+		lg_base = Max(lg, bx_dir_auto_lg_base(layout, per_page));
+		if (lg_base == lg)
+			break;
 	}
-	return bx_dir_auto_lg_base(layout, per_page);
+	return bx_dir_grow_lg_base(layout, lg_base, heap_blocks);
 }
 
 /* Calls back for every partition that has a top-level page, in order. */

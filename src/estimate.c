@@ -435,7 +435,7 @@ choose_lg_base(const BxTableModel *model, const BxLayout *layout,
 	for (int lg = 0; lg <= BX_AUTO_MAX_LG_BASE; lg++)
 		keys[lg] = lg == 0 || (1 << lg) <= model->heap_pages ?
 			bx_estimate_keys(model, 1 << lg) : 0;
-	return bx_dir_choose_lg_base(layout, keys);
+	return bx_dir_choose_lg_base(layout, keys, model->heap_pages);
 }
 
 /*

@@ -27,6 +27,13 @@
 #define AUTO_RANGE_KEYS		64
 
 /*
+ * A partition costs a search in memory about 2 microseconds, and a heap page of
+ * 75 rows about 10.  So from p to 2p pages in a range pays if that saves more
+ * than 5p partitions: if there are more than 10p, and some for safety.
+ */
+#define MANY_PARTITIONS		12
+
+/*
  * Building
  * --------
  */
@@ -866,17 +873,30 @@ search_segment(SearchState *state, NodeRef *ref)
 		bx_scan_add_range(state->search, ref->node * BX_FANOUT + r);
 }
 
-/* Pins a partition's top-level page and copies the summary's descriptor. */
+/*
+ * Pins a partition's top-level page, and has the processor fetch what of it
+ * opening the partition will need.
+ */
 static void
-open_partition(SearchState *state, NodeRef *ref, uint32 partition,
-			   BlockNumber top)
+pin_top(SearchState *state, NodeRef *ref, uint32 partition, BlockNumber top)
 {
+	Page		page;
+
 	ref->level = BX_LEVEL_PARTITION;
 	ref->node = partition;
 	ref->slicebuf = InvalidBuffer;
 	ref->topbuf = ReadBuffer(state->index, top);
+	page = BufferGetPage(ref->topbuf);
+	__builtin_prefetch(BxPageGetOpaque(page));
+	__builtin_prefetch(&BxPageGetTop(page)->self);
+}
+
+/* Copies the descriptor of a partition's summary. */
+static void
+open_partition(SearchState *state, NodeRef *ref)
+{
 	LockBuffer(ref->topbuf, BUFFER_LOCK_SHARE);
-	bx_dir_check_top(state->index, ref->topbuf, partition);
+	bx_dir_check_top(state->index, ref->topbuf, ref->node);
 	ref->desc = BxPageGetTop(BufferGetPage(ref->topbuf))->self;
 	LockBuffer(ref->topbuf, BUFFER_LOCK_UNLOCK);
 	check_ref(state, ref);
@@ -951,6 +971,7 @@ partitioned_search(BxSearch *search)
 	uint32		npartitions;
 	BlockNumber *tops;
 	NodeRef    *opened;
+	int			nopened;
 	int			lead;
 
 	if (search->heap_blocks == 0)
@@ -963,28 +984,34 @@ partitioned_search(BxSearch *search)
 
 	/*
 	 * A ring of the partitions that are open, of which "lead" are ahead of
-	 * the search.  Each has pages pinned, and there may be few buffers.
+	 * the search, and of the one that comes next.  Each has pages pinned, and
+	 * there may be few buffers.
 	 */
 	lead = Max(1, Min(state.prefetch / 2, 4));
-	opened = palloc(sizeof(NodeRef) * (lead + 1));
+	nopened = lead + 2;
+	opened = palloc(sizeof(NodeRef) * nopened);
 	for (uint64 i = 0; i < (uint64) npartitions + 2 * lead; i++)
 	{
 		if (state.prefetch > 0 && i < npartitions && tops[i] != 0)
 			PrefetchBuffer(search->index, MAIN_FORKNUM, tops[i]);
+		if (i + 1 >= lead && i + 1 - lead < npartitions &&
+			tops[i + 1 - lead] != 0)
+			pin_top(&state, &opened[(i + 1 - lead) % nopened], i + 1 - lead,
+					tops[i + 1 - lead]);
 		if (i >= lead && i - lead < npartitions && tops[i - lead] != 0)
 		{
-			NodeRef    *ref = &opened[(i - lead) % (lead + 1)];
+			NodeRef    *ref = &opened[(i - lead) % nopened];
 
-			open_partition(&state, ref, i - lead, tops[i - lead]);
+			open_partition(&state, ref);
 			prefetch_node(&state, ref, state.probes[BX_LEVEL_PARTITION]);
 		}
 
 		/* the next one to be searched, if it is in memory by now */
 		if (i + 1 >= 2 * lead && i + 1 - 2 * lead < npartitions &&
 			tops[i + 1 - 2 * lead] != 0)
-			pin_first_slice(&state, &opened[(i + 1 - 2 * lead) % (lead + 1)]);
+			pin_first_slice(&state, &opened[(i + 1 - 2 * lead) % nopened]);
 		if (i >= 2 * lead && tops[i - 2 * lead] != 0)
-			search_partition(&state, &opened[(i - 2 * lead) % (lead + 1)]);
+			search_partition(&state, &opened[(i - 2 * lead) % nopened]);
 	}
 }
 
@@ -1115,6 +1142,7 @@ const BxLayout bx_layout_partitioned = {
 	.id = BX_LAYOUT_PARTITIONED,
 	.name = "partitioned",
 	.auto_range_keys = AUTO_RANGE_KEYS,
+	.many_ranges = MANY_PARTITIONS * BX_RANGES_PER_PARTITION,
 	.build_plan = partitioned_build_plan,
 	.build_begin = partitioned_build_begin,
 	.build_add = partitioned_build_add,

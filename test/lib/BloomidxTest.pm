@@ -28,6 +28,7 @@ our @EXPORT = qw(
   poll_until
   kill9_all
   indexes_are_good
+  orphaned_files
   log_is_clean
 );
 
@@ -329,6 +330,20 @@ sub indexes_are_good
 		push @failures, $failures if $failures;
 	}
 	return is(join("\n", @failures), '', "$what: bloomidx_check of $n indexes on " . $node->name);
+}
+
+# How many files belong to nothing, but are not empty.  (Those of an index that was never committed are only truncated, and
+# are removed by the next checkpoint.)
+sub orphaned_files
+{
+	my ($node) = @_;
+	return $node->safe_psql(
+		'postgres', q{
+SELECT count(*) FROM (SELECT 'base/' || oid AS dir FROM pg_database WHERE datname = current_database()) d,
+	pg_ls_dir(dir) f, pg_stat_file(dir || '/' || f, true) s
+WHERE f ~ '^[0-9]+' AND s.size > 0
+	AND substring(f FROM '^[0-9]+')::oid NOT IN (SELECT pg_relation_filenode(oid) FROM pg_class
+		WHERE pg_relation_filenode(oid) IS NOT NULL)});
 }
 
 # The end of a test: no crash, failed assertion or inconsistency in the server's log; and if the server is running, what

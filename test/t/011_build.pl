@@ -241,15 +241,6 @@ CREATE FUNCTION slow(t text) RETURNS text IMMUTABLE PARALLEL SAFE LANGUAGE plpgs
 });
 my $is_slow_build = q{query LIKE '%CREATE INDEX%slow%' AND pid <> pg_backend_pid() AND state = 'active'};
 
-# Files that belong to nothing, but are not empty.  (Those of an index that was never committed are only truncated, and
-# are removed by the next checkpoint.)
-my $orphans = q{
-SELECT count(*) FROM (SELECT 'base/' || oid AS dir FROM pg_database WHERE datname = current_database()) d,
-	pg_ls_dir(dir) f, pg_stat_file(dir || '/' || f, true) s
-WHERE f ~ '^[0-9]+' AND s.size > 0
-	AND substring(f FROM '^[0-9]+')::oid NOT IN (SELECT pg_relation_filenode(oid) FROM pg_class
-		WHERE pg_relation_filenode(oid) IS NOT NULL)};
-
 sub stop_build
 {
 	my ($what, $setting, $how, $expected_error) = @_;
@@ -290,7 +281,7 @@ sub stop_build
 	cmp_ok($seconds, '<', 5, "$what: all stop at once") if $how;
 	is($node->safe_psql('postgres', q{SELECT count(*) FROM pg_class WHERE relname = 'big_index'}),
 		0, "$what: there is no index");
-	is($node->safe_psql('postgres', $orphans), 0, "$what: there is no file");
+	is(orphaned_files($node), 0, "$what: there is no file");
 	return;
 }
 

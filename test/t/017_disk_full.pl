@@ -58,13 +58,6 @@ sub all_is_well
 my @columns = map { "c$_" } 1 .. 20;
 my $columns = join ', ', @columns;
 my $index = 'CREATE INDEX big_index ON big ' . using_index($columns, pages_per_range => 1, false_positive_rate => 0.00001);
-my $orphans = q{
-SELECT count(*) FROM (SELECT 'base/' || oid AS dir FROM pg_database WHERE datname = current_database()) d,
-	pg_ls_dir(dir) f, pg_stat_file(dir || '/' || f, true) s
-WHERE f ~ '^[0-9]+' AND s.size > 0
-	AND substring(f FROM '^[0-9]+')::oid NOT IN (SELECT pg_relation_filenode(oid) FROM pg_class
-		WHERE pg_relation_filenode(oid) IS NOT NULL)};
-
 $node->safe_psql(
 	'postgres', 'CREATE UNLOGGED TABLE big (' . join(', ', map { "$_ int" } @columns) . q{, filler text);
 ALTER TABLE big ALTER filler SET STORAGE PLAIN, SET (parallel_workers = 1, autovacuum_enabled = off);
@@ -82,7 +75,7 @@ foreach my $workers (0, 1)
 		"CREATE INDEX by a leader and $workers workers", 'base/');
 	like($messages, qr/: 1 of 1 parallel workers launched/, 'there is one') if $workers;
 	is($node->safe_psql('postgres', q{SELECT count(*) FROM pg_class WHERE relname = 'big_index'}), 0, 'there is no index');
-	is($node->safe_psql('postgres', $orphans), 0, 'there is no file');
+	is(orphaned_files($node), 0, 'there is no file');
 	limit_files($usual);
 	$node->safe_psql('postgres', "SET max_parallel_maintenance_workers = $workers; $index");
 	cmp_ok($node->safe_psql('postgres', q{SELECT pg_relation_size('big_index')}), '>', $limit, 'it needs the space');
