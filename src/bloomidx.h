@@ -284,8 +284,8 @@ typedef struct BxLayout
 	bool		sequential;		/* a search reads all of the index, in order,
 								 * and tests every range */
 	double		auto_range_keys;	/* that automatic pages_per_range aims at */
-	double		many_ranges;	/* for each page of a range: with more, it
-								 * doubles the pages; 0: it never does */
+	double		many_ranges;	/* with more of them, times the pages of a
+								 * range, it doubles these; 0: never */
 
 	uint64		(*build_plan) (BxBuild *build, BxMetaPageData *meta);
 	void		(*build_begin) (BxBuild *build);

@@ -1,6 +1,6 @@
 # The planner's view of indexes that do not exist: those that tools invent to try them out (IndexOptInfo.hypothetical),
 # for which there is no metapage to read.  test/modules/planhook makes hypothetical ones of the real ones, so that
-# the estimates can be compared.  They are taken to be of the default layout, so the real ones are, too.
+# the estimates can be compared.  They are taken to be of the default layout.
 
 use strict;
 use warnings;
@@ -18,18 +18,18 @@ my (undef, undef, $stderr) = $node->psql('postgres', "LOAD 'planhook'");
 plan skip_all => 'test/modules/planhook is not installed' if $stderr =~ /could not access file/;
 
 $node->safe_psql(
-	'postgres', q{
+	'postgres', qq{
 CREATE TABLE big (id uuid, few int, day int, pad text);
 INSERT INTO big SELECT md5(i::text)::uuid, i % 5, i / 1000, repeat('x', 60) FROM generate_series(1, 200000) i;
-CREATE INDEX big_id ON big USING bloomidx (id);
-CREATE INDEX big_few ON big USING bloomidx (few);
-CREATE INDEX big_both ON big USING bloomidx (day, (few + 1)) WHERE few > 3;
+CREATE INDEX big_id ON big @{[ using_index('id') ]};
+CREATE INDEX big_few ON big @{[ using_index('few') ]};
+CREATE INDEX big_both ON big @{[ using_index('day, (few + 1)') ]} WHERE few > 3;
 CREATE TABLE unknown AS SELECT * FROM big;
-CREATE INDEX unknown_id ON unknown USING bloomidx (id);
+CREATE INDEX unknown_id ON unknown @{[ using_index('id') ]};
 CREATE TABLE nothing (id uuid);
-CREATE INDEX nothing_id ON nothing USING bloomidx (id);
+CREATE INDEX nothing_id ON nothing @{[ using_index('id') ]};
 CREATE TABLE tiny AS SELECT * FROM big LIMIT 50;
-CREATE INDEX tiny_id ON tiny USING bloomidx (id);
+CREATE INDEX tiny_id ON tiny @{[ using_index('id') ]};
 VACUUM ANALYZE big; VACUUM ANALYZE tiny});
 
 # Plans of a query with real and with hypothetical indexes: the first index in it or '', its cost and rows.
@@ -51,16 +51,17 @@ foreach my $case (
 	[ 'a value that is nowhere', 'SELECT * FROM big WHERE few = 77', 'big_few' ],
 	[ 'a partial index with an expression', 'SELECT * FROM big WHERE few > 3 AND day = 100 AND few + 1 = 5', 'big_both' ],
 	[ 'the inner side of a join', 'SELECT * FROM tiny JOIN big USING (id)', 'big_id' ],
-	[ 'a table without statistics', "SELECT * FROM unknown WHERE id = md5('77')::uuid", 'unknown_id' ],
+	# without statistics there seem to be many rows for a key, and with layout block each is in a range of 8 pages
+	[ 'a table without statistics', "SELECT * FROM unknown WHERE id = md5('77')::uuid", 'unknown_id', { block => '' } ],
 	[ 'a small table', "SELECT * FROM tiny WHERE id = md5('7')::uuid", '' ])
 {
-	my ($what, $query, $index) = @$case;
+	my ($what, $query, $index, $other) = @$case;
 	my ($real, $hypothetical) = plans($query);
 
-	is($real->{index}, $index, "$what: index that is used");
+	is($real->{index}, $other->{ layout() } // $index, "$what: index that is used");
 	is($hypothetical->{index}, $index && 'hypothetical', "$what: hypothetical index");
 	is($hypothetical->{rows}, $real->{rows}, "$what: rows");
-	cmp_ok($hypothetical->{cost}, '>', $real->{cost} / 3, "$what: cost $hypothetical->{cost}, really $real->{cost}");
+	cmp_ok($hypothetical->{cost}, '>', $real->{cost} / (layout() eq 'block' ? 8 : 3), "$what: cost $hypothetical->{cost}, really $real->{cost}");
 	# that the rows of a day stand together, the real index has counted
 	cmp_ok($hypothetical->{cost}, '<', $real->{cost} * ($index eq 'big_both' ? 20 : 3), "$what: cost is not too high");
 }
