@@ -189,18 +189,22 @@ DECLARE
 	-- the extension may be in any schema
 	statement text := (SELECT format('SELECT %s.bloomidx_check($1)', pronamespace::regnamespace) FROM pg_proc
 					   WHERE proname = 'bloomidx_check');
-	i record;
+	-- Not a cursor: it would keep pages of the catalogs pinned while bloomidx_check() waits for a lock, and on a standby the
+	-- one who holds that lock may be the one who waits for the pins.
+	candidates oid[] := ARRAY(SELECT c.oid FROM pg_index x JOIN pg_class c ON c.oid = x.indexrelid
+							  JOIN pg_am a ON a.oid = c.relam
+							  WHERE a.amname = 'bloomidx' AND c.relkind = 'i' AND x.indisvalid AND c.relname LIKE pattern
+								  AND (c.relpersistence = 'p' OR c.relpersistence = 'u' AND NOT pg_is_in_recovery()));
+	i oid;
 BEGIN
 	indexes := 0;
-	FOR i IN SELECT c.oid, c.relname FROM pg_index x JOIN pg_class c ON c.oid = x.indexrelid JOIN pg_am a ON a.oid = c.relam
-			 WHERE a.amname = 'bloomidx' AND c.relkind = 'i' AND x.indisvalid AND c.relname LIKE pattern
-				 AND (c.relpersistence = 'p' OR c.relpersistence = 'u' AND NOT pg_is_in_recovery()) LOOP
+	FOREACH i IN ARRAY candidates LOOP
 		BEGIN
-			EXECUTE statement USING i.oid;
+			EXECUTE statement USING i;
 			indexes := indexes + 1;
 		EXCEPTION WHEN OTHERS THEN
 			IF pattern = '%' OR SQLERRM !~ 'could not open|is not valid' THEN
-				failures := failures || format('%s: %s', i.relname, SQLERRM);
+				failures := failures || format('%s: %s', i::regclass, SQLERRM);
 			END IF;
 		END;
 	END LOOP;
