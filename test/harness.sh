@@ -27,13 +27,14 @@ die()
 	exit 1
 }
 
-# Can an extension be built and tested with this pg_config?
+# Can an extension be built and tested with this pg_config?  Debian has PGXS and the headers in different packages.
 usable_pg_config()
 {
-	local pgxs bindir
+	local pgxs headers bindir
 
-	pgxs=$("$1" --pgxs 2>/dev/null) && bindir=$("$1" --bindir 2>/dev/null) &&
-		[ -f "$pgxs" ] && [ -x "$bindir/postgres" ]
+	pgxs=$("$1" --pgxs 2>/dev/null) && headers=$("$1" --includedir-server 2>/dev/null) &&
+		bindir=$("$1" --bindir 2>/dev/null) &&
+		[ -f "$pgxs" ] && [ -f "$headers/postgres.h" ] && [ -x "$bindir/postgres" ]
 }
 
 # Prints the pg_config to use: the caller's PG_CONFIG and no other, or the first in the PATH, or the newest of
