@@ -251,6 +251,8 @@ typedef struct BxHasher
 	uint64		seed;
 	int			kind;
 	bool		is_fixed;		/* needs no memory, and cannot fail */
+	bool		is_simple;		/* likewise, if the value is as it should be
+								 * in memory, neither compressed nor elsewhere */
 } BxHasher;
 
 /* Inserts of one statement, kept in ii_AmCache. */
@@ -609,6 +611,13 @@ extern void bxendscan(IndexScanDesc scan);
 extern void bx_scan_add_range(BxSearch *search, uint32 range);
 extern void bx_scan_hash(Relation heap, Relation index, uint64 hash,
 						 BxFoundCallback found, void *arg);
+
+/* rows.c */
+typedef struct BxRows BxRows;
+extern BxRows *bx_rows_begin(IndexScanDesc scan, Relation heap,
+							 const BxQuery *query);
+extern void bx_rows_add(const BxRows *rows, const BlockNumber *pages,
+						int npages, TIDBitmap *tbm);
 
 /* vacuum.c */
 extern IndexBulkDeleteResult *bxbulkdelete(IndexVacuumInfo *info,

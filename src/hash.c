@@ -427,8 +427,8 @@ bx_hasher_init(BxHasher *hasher, Relation index, int attno)
 	hasher->collation = index->rd_indcollation[attno - 1];
 	hasher->seed = column_seed(attno, KEY_VALUE);
 	hasher->kind = choose_kind(hasher);
-	hasher->is_fixed = hasher->kind != HASH_BY_CALL &&
-		hasher->kind != HASH_BYTES;
+	hasher->is_simple = hasher->kind != HASH_BY_CALL;
+	hasher->is_fixed = hasher->is_simple && hasher->kind != HASH_BYTES;
 }
 
 /* The key of a value, as bx_hash_value gives it, of which all is true here. */

@@ -28,9 +28,10 @@
 
 /*
  * By measurements with 30 million rows, 75 a page, a partition costs a search
- * in memory 1.2 to 2 microseconds, and a heap page to recheck 8 to 10.  So
- * from p to 2p pages in a range pays if there are more than 8p to 17p
- * partitions; where exactly depends on the machine, and matters little there.
+ * in memory 1.2 to 2 microseconds, a heap page 3 to 4 if we look at its rows
+ * (rows.c), and 8 to 10 if the executor rechecks them all.  So from p to 2p
+ * pages in a range pays if there are more than 4p, or 8p to 17p, partitions;
+ * where exactly depends on the machine, and matters little there.
  */
 #define MANY_PARTITIONS		12
 

@@ -2,6 +2,7 @@
  *
  * scan.c
  *	  Bitmap scans: from scan keys to hashes, from matching ranges to pages.
+ *	  From there rows.c goes on.
  *
  *-------------------------------------------------------------------------
  */
@@ -216,28 +217,60 @@ bx_scan_add_range(BxSearch *search, uint32 range)
 	search->npages += end - first;
 }
 
-static void
-add_to_bitmap(void *arg, BlockNumber first, uint32 npages)
-{
-	for (uint32 i = 0; i < npages; i++)
-		tbm_add_page((TIDBitmap *) arg, first + i);
-}
-
 /*
- * The number of blocks that the indexed table has now.  Whoever scans the
- * index has the table locked, to read what it finds.
+ * What a search finds on its way to the bitmap: few pages are kept until the
+ * search is done, and then looked at (rows.c).
  */
-static BlockNumber
-get_heap_blocks(Relation index)
-{
-	Relation	heap = table_open(index->rd_index->indrelid, NoLock);
-	BlockNumber result = RelationGetNumberOfBlocks(heap);
+#define MOST_PAGES_TO_LOOK_AT	64
 
-	table_close(heap, NoLock);
-	return result;
+typedef struct Found
+{
+	TIDBitmap  *tbm;
+	const BxRows *rows;			/* NULL: pages go to the bitmap at once */
+	int			npages;
+	BlockNumber pages[MOST_PAGES_TO_LOOK_AT];
+} Found;
+
+static void
+add_found_pages(void *arg, BlockNumber first, uint32 npages)
+{
+	Found	   *found = arg;
+
+	if (found->rows && found->npages + npages > MOST_PAGES_TO_LOOK_AT)
+	{
+		found->rows = NULL;
+		for (int i = 0; i < found->npages; i++)
+			tbm_add_page(found->tbm, found->pages[i]);
+	}
+	for (uint32 i = 0; i < npages; i++)
+	{
+		if (found->rows)
+			found->pages[found->npages++] = first + i;
+		else
+			tbm_add_page(found->tbm, first + i);
+	}
 }
 
-/* Adds all pages that may match; returns how many. */
+/* Searches the index, and adds what may match to the bitmap. */
+static void
+search_for_bitmap(IndexScanDesc scan, BxSearch *search, uint8 layout,
+				  TIDBitmap *tbm)
+{
+	/* whoever scans the index has the table locked, to read what it finds */
+	Relation	heap = table_open(search->index->rd_index->indrelid, NoLock);
+	Found		found = {.tbm = tbm};
+
+	found.rows = bx_rows_begin(scan, heap, search->query);
+	search->heap_blocks = RelationGetNumberOfBlocks(heap);
+	search->found = add_found_pages;
+	search->arg = &found;
+	bx_layout_by_id(search->index, layout)->search(search);
+	if (found.rows)
+		bx_rows_add(found.rows, found.pages, found.npages, tbm);
+	table_close(heap, NoLock);
+}
+
+/* Adds all that may match; returns the number of pages that were found. */
 int64
 bxgetbitmap(IndexScanDesc scan, TIDBitmap *tbm)
 {
@@ -259,10 +292,7 @@ bxgetbitmap(IndexScanDesc scan, TIDBitmap *tbm)
 		search.index = index;
 		search.snapshot = scan->xs_snapshot;
 		search.query = &query;
-		search.heap_blocks = get_heap_blocks(index);
-		search.found = add_to_bitmap;
-		search.arg = tbm;
-		bx_layout_by_id(index, layout)->search(&search);
+		search_for_bitmap(scan, &search, layout, tbm);
 	}
 	MemoryContextSwitchTo(oldcxt);
 	MemoryContextReset(opaque->cxt);

@@ -1,0 +1,229 @@
+/*-------------------------------------------------------------------------
+ *
+ * rows.c
+ *	  From the heap pages that a search has found to the rows on them that may
+ *	  match.
+ *
+ * A filter tells pages, and the executor rechecks every row of a page that it
+ * is given whole, at more than 0.1 microseconds each.  To hash the key of a
+ * row takes a tenth of that.  So where a search finds few pages, we look at
+ * them ourselves, and give the executor only the rows whose keys have the
+ * hashes that are sought.
+ *
+ * No row is missed by that.  Our snapshot was taken before, so every version
+ * that it sees is on its page by now, cannot be pruned away, and has the keys
+ * that a filter would have of it.  Visibility is left to the executor, as is
+ * the recheck.  It expects to be given the start of a HOT chain; if what
+ * matches is further down in one, it gets the whole page.  So it does if it
+ * would take more than reading the tuple to hash a row: our look is done under
+ * the page's share lock, and runs no code but ours.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "access/relscan.h"
+#include "miscadmin.h"
+#include "utils/rel.h"
+#include "utils/snapmgr.h"
+#include "utils/spccache.h"
+
+#include "bloomidx.h"
+
+/* One of the conditions, all of which a row must meet. */
+typedef struct Condition
+{
+	int			attnum;			/* in the table */
+	bool		is_varlena;
+	bool		is_null_test;
+	bool		null;			/* null test: IS NULL, not IS NOT NULL */
+	BxHasher	hasher;
+	const BxElement *elements;	/* else: its hash is one of these, sorted */
+	int			nelements;
+} Condition;
+
+struct BxRows
+{
+	Relation	heap;
+	Snapshot	snapshot;
+	int			nconditions;
+	Condition	conditions[FLEXIBLE_ARRAY_MEMBER];
+};
+
+/* Sets up what a scan key asks of a row; false if we cannot tell. */
+static bool
+init_condition(Condition *condition, Relation heap, Relation index,
+			   ScanKey key)
+{
+	condition->attnum = index->rd_index->indkey.values[key->sk_attno - 1];
+	if (condition->attnum <= 0)
+		return false;			/* an expression */
+	condition->is_null_test =
+		(key->sk_flags & (SK_SEARCHNULL | SK_SEARCHNOTNULL)) != 0;
+	condition->null = (key->sk_flags & SK_SEARCHNULL) != 0;
+	condition->is_varlena = TupleDescAttr(RelationGetDescr(heap),
+										  condition->attnum - 1)->attlen == -1;
+	bx_hasher_init(&condition->hasher, index, key->sk_attno);
+	return condition->is_null_test || condition->hasher.is_simple;
+}
+
+/*
+ * Gets ready to look at rows for a scan, whose keys are those of the query.
+ * Returns NULL if only the executor can tell which rows match.
+ */
+BxRows *
+bx_rows_begin(IndexScanDesc scan, Relation heap, const BxQuery *query)
+{
+	int			n = scan->numberOfKeys;
+	int			element = 0;
+	BxRows	   *rows;
+
+	if (n == 0 || !IsMVCCSnapshot(scan->xs_snapshot))
+		return NULL;
+	rows = palloc(offsetof(BxRows, conditions) + sizeof(Condition) * n);
+	rows->heap = heap;
+	rows->snapshot = scan->xs_snapshot;
+	rows->nconditions = n;
+	for (int i = 0; i < n; i++)
+	{
+		Condition  *condition = &rows->conditions[i];
+
+		if (!init_condition(condition, heap, scan->indexRelation,
+							&scan->keyData[i]))
+			return NULL;
+		condition->elements = &query->elements[element];
+		while (element < query->nelements &&
+			   query->elements[element].key == i)
+			element++;
+		condition->nelements = &query->elements[element] - condition->elements;
+	}
+	return rows;
+}
+
+static bool
+has_element(const Condition *condition, uint64 hash)
+{
+	int			low = 0;
+	int			high = condition->nelements - 1;
+
+	while (low < high)
+	{
+		int			middle = low + (high - low) / 2;
+
+		if (condition->elements[middle].hash < hash)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return condition->elements[low].hash == hash;
+}
+
+/* Whether a row may meet a condition. */
+static inline bool
+may_meet(const Condition *condition, HeapTuple tuple, TupleDesc desc)
+{
+	bool		isnull;
+	Datum		value = heap_getattr(tuple, condition->attnum, desc, &isnull);
+
+	if (condition->is_null_test)
+		return isnull == condition->null;
+	if (isnull)
+		return false;
+	if (condition->is_varlena &&
+		(VARATT_IS_COMPRESSED(DatumGetPointer(value)) ||
+		 VARATT_IS_EXTERNAL(DatumGetPointer(value))))
+		return true;
+	return has_element(condition, bx_hasher_key(&condition->hasher, value));
+}
+
+static inline bool
+may_match(const BxRows *rows, HeapTuple tuple)
+{
+	TupleDesc	desc = RelationGetDescr(rows->heap);
+
+	for (int i = 0; i < rows->nconditions; i++)
+	{
+		if (!may_meet(&rows->conditions[i], tuple, desc))
+			return false;
+	}
+	return true;
+}
+
+/*
+ * Lists the rows of a page, locked by the caller, that may match.  Returns how
+ * many, or -1 if the executor has to look for itself.
+ */
+static int
+list_rows(const BxRows *rows, Page page, BlockNumber blkno,
+		  ItemPointerData *tids)
+{
+	OffsetNumber max = PageGetMaxOffsetNumber(page);
+	HeapTupleData tuple;
+	int			n = 0;
+
+	tuple.t_tableOid = RelationGetRelid(rows->heap);
+	for (OffsetNumber off = FirstOffsetNumber; off <= max; off++)
+	{
+		ItemId		lp = PageGetItemId(page, off);
+
+		if (ItemIdIsNormal(lp))
+			__builtin_prefetch(PageGetItem(page, lp));
+	}
+	for (OffsetNumber off = FirstOffsetNumber; off <= max; off++)
+	{
+		ItemId		lp = PageGetItemId(page, off);
+
+		if (!ItemIdIsNormal(lp))
+			continue;
+		tuple.t_data = (HeapTupleHeader) PageGetItem(page, lp);
+		tuple.t_len = ItemIdGetLength(lp);
+		ItemPointerSet(&tuple.t_self, blkno, off);
+		if (!may_match(rows, &tuple))
+			continue;
+		if (HeapTupleHeaderIsHeapOnly(tuple.t_data))
+			return -1;
+		tids[n++] = tuple.t_self;
+	}
+	return n;
+}
+
+/* Adds the rows of a page to a bitmap, as far as they may match. */
+static void
+add_page(const BxRows *rows, BlockNumber blkno, TIDBitmap *tbm)
+{
+	ItemPointerData tids[MaxHeapTuplesPerPage];
+	Buffer		buffer = ReadBuffer(rows->heap, blkno);
+	Page		page = BufferGetPage(buffer);
+	int			n;
+
+	LockBuffer(buffer, BUFFER_LOCK_SHARE);
+	bx_test_for_old_snapshot(rows->snapshot, rows->heap, page);
+	n = list_rows(rows, page, blkno, tids);
+	UnlockReleaseBuffer(buffer);
+	if (n < 0)
+		tbm_add_page(tbm, blkno);
+	else if (n > 0)
+		tbm_add_tuples(tbm, tids, n, true);
+}
+
+/* Adds the rows of pages to a bitmap, as far as they may match. */
+void
+bx_rows_add(const BxRows *rows, const BlockNumber *pages, int npages,
+			TIDBitmap *tbm)
+{
+	/* of neighbours the system takes care, and the first is read at once */
+	if (get_tablespace_io_concurrency(rows->heap->rd_rel->reltablespace) > 0)
+	{
+		for (int i = 1; i < npages; i++)
+		{
+			if (pages[i] != pages[i - 1] + 1)
+				PrefetchBuffer(rows->heap, MAIN_FORKNUM, pages[i]);
+		}
+	}
+	for (int i = 0; i < npages; i++)
+	{
+		CHECK_FOR_INTERRUPTS();
+		add_page(rows, pages[i], tbm);
+	}
+}
