@@ -9,7 +9,7 @@ SET search_path = estimate, public;
 \pset format unaligned
 \pset tuples_only on
 
--- Pages that a lookup of a column's value reads, index and heap together: the mean over some rows' values.
+-- Pages of index and heap that a lookup of a column's value reads, each counted once: the mean over some rows' values.
 CREATE FUNCTION lookup_pages(tab text, col text, condition text) RETURNS float8 LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_indexscan = off SET plan_cache_mode = force_custom_plan AS $$
 DECLARE
@@ -17,6 +17,7 @@ DECLARE
 	plan json;
 	pages float8 := 0;
 	n int := 0;
+	fetched bigint := pg_stat_get_xact_blocks_fetched((tab || '_i')::regclass);
 BEGIN
 	FOR value IN EXECUTE format('SELECT %1$I::text FROM %2$I WHERE %1$I IS NOT NULL AND %3$s ORDER BY hashtext(ctid::text)'
 								' LIMIT 25', col, tab, condition) LOOP
@@ -25,10 +26,11 @@ BEGIN
 		IF plan->0->'Plan'->'Plans'->0->>'Node Type' <> 'Bitmap Index Scan' THEN
 			RAISE EXCEPTION 'the index is not used: %', plan;
 		END IF;
-		pages := pages + (plan->0->'Plan'->>'Shared Hit Blocks')::int + (plan->0->'Plan'->>'Shared Read Blocks')::int;
+		pages := pages + (plan #>> '{0,Plan,Plans,0,Actual Rows}')::float8;
 		n := n + 1;
 	END LOOP;
-	RETURN pages / n;
+	-- planning reads the metapage
+	RETURN (pages + pg_stat_get_xact_blocks_fetched((tab || '_i')::regclass) - fetched) / n - 1;
 END $$;
 
 -- Estimates, builds, and compares: good is 25% for the size, 50% for the pages, and for the B-tree.  Else figures are

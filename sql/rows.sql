@@ -115,6 +115,14 @@ SELECT "rows", equal, exact, whole > 64 AS many FROM got('SELECT * FROM many WHE
 SELECT "rows", equal, exact, whole > 64 AS many FROM got('SELECT * FROM many WHERE half = 1 AND id IS NOT NULL');
 SELECT "rows", equal, exact, whole > 64 AS many FROM got('SELECT * FROM many WHERE half IS NOT NULL');
 
+-- as many as may be expected for so many values: their rows, whether they are constants or not
+SELECT "rows", equal, exact > 64 AS many, whole, in_vain FROM got(format('SELECT * FROM many WHERE id = ANY (%L)',
+	(SELECT array_agg(i * 113) FROM generate_series(-20, 200) i)));
+SELECT "rows", equal, exact > 64 AS many, whole, in_vain FROM got('SELECT * FROM many WHERE id = ANY (ARRAY(
+	SELECT i * 113 FROM generate_series(-20, 200) i)::bigint[])');
+SELECT "rows", equal, exact > 64 AS many, whole, in_vain FROM got('SELECT * FROM many WHERE half IN (1, 2) AND id = ANY (ARRAY(
+	SELECT i * 113 FROM generate_series(-20, 200) i))');
+
 -- together with another index
 CREATE INDEX many_b ON many (id);
 SET enable_indexscan = off;

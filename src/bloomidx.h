@@ -612,12 +612,19 @@ extern void bx_scan_add_range(BxSearch *search, uint32 range);
 extern void bx_scan_hash(Relation heap, Relation index, uint64 hash,
 						 BxFoundCallback found, void *arg);
 
+/*
+ * If a search finds no more pages than this, it looks at their rows (rows.c).
+ * For one value that spares the executor most of its work.  More pages than
+ * the values can be expected on may have many rows that match.
+ */
+#define BX_FEW_PAGES(elements)	Min(Max(64, 4.0 * (elements)), 65536)
+
 /* rows.c */
 typedef struct BxRows BxRows;
 extern BxRows *bx_rows_begin(IndexScanDesc scan, Relation heap,
 							 const BxQuery *query);
 extern void bx_rows_add(const BxRows *rows, const BlockNumber *pages,
-						int npages, TIDBitmap *tbm);
+						uint32 npages, TIDBitmap *tbm);
 
 /* vacuum.c */
 extern IndexBulkDeleteResult *bxbulkdelete(IndexVacuumInfo *info,
@@ -682,6 +689,7 @@ typedef struct BxFacts
 	double		pages_per_range;
 	double		segment_rate;
 	double		summary_rate;
+	bool		simple[INDEX_MAX_KEYS]; /* a tuple tells a column's value */
 } BxFacts;
 
 extern double bx_cost_ranges_hit(double ranges, double rows);

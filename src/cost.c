@@ -66,28 +66,49 @@ guess_lg_base(PlannerInfo *root, IndexOptInfo *index, const BxLayout *layout)
 	}
 }
 
+/*
+ * Whether a search can tell from a tuple alone which value an index column
+ * has (rows.c).  Of an index that does not exist we take it to be so.
+ */
+static bool
+is_simple(IndexOptInfo *index, Relation rel, int col)
+{
+	BxHasher	hasher;
+
+	if (index->indexkeys[col] == 0)
+		return false;			/* an expression */
+	if (rel == NULL)
+		return true;
+	bx_hasher_init(&hasher, rel, col + 1);
+	return hasher.is_simple;
+}
+
 /* Reads the metapage, or invents one for an index that does not exist. */
 static void
 get_facts(PlannerInfo *root, IndexOptInfo *index, BxFacts *facts)
 {
 	uint8		lg_base = BX_LG_BASE_UNSET;
+	Relation	rel = NULL;
 
 	memset(facts, 0, sizeof(*facts));
 	facts->layout = &bx_layout_partitioned;
 	facts->segment_rate = BX_DEFAULT_RATE;
 	if (!index->hypothetical)
 	{
-		/* the planner holds a lock already */
-		Relation	rel = index_open(index->indexoid, NoLock);
 		BxMetaPageData meta;
 
+		/* the planner holds a lock already */
+		rel = index_open(index->indexoid, NoLock);
 		bx_meta_read(rel, &meta);
 		facts->layout = bx_layout_by_id(rel, meta.layout);
 		facts->stats = meta.stats;
 		facts->segment_rate = meta.false_positive_rate;
 		lg_base = meta.lg_base;
-		index_close(rel, NoLock);
 	}
+	for (int col = 0; col < index->nkeycolumns; col++)
+		facts->simple[col] = is_simple(index, rel, col);
+	if (rel != NULL)
+		index_close(rel, NoLock);
 	if (lg_base == BX_LG_BASE_UNSET)
 		lg_base = guess_lg_base(root, index, facts->layout);
 	facts->pages_per_range = 1 << lg_base;
@@ -205,6 +226,8 @@ bxcostestimate(PlannerInfo *root, IndexPath *path, double loop_count,
 	double		tuples;
 	double		pages = Max(rel->pages, 1);
 	double		charged;
+	double		per_tuple;
+	bool		simple = quals != NIL;
 	ListCell   *lc;
 
 	get_facts(root, index, &facts);
@@ -229,6 +252,7 @@ bxcostestimate(PlannerInfo *root, IndexPath *path, double loop_count,
 												   clause->indexcol);
 
 			elements += n;
+			simple &= facts.simple[clause->indexcol];
 			fraction *= bx_cost_match_fraction(&facts, qual_hit, n);
 			hit = Min(hit, qual_hit);
 		}
@@ -259,9 +283,14 @@ bxcostestimate(PlannerInfo *root, IndexPath *path, double loop_count,
 	*indexSelectivity = charged / Max(rel->tuples, 1);
 	CLAMP_PROBABILITY(*indexSelectivity);
 
-	/* ... and charge here for the other tuples on them, which are rechecked */
+	/*
+	 * ... and charge here for the other tuples on them, which we look at, or
+	 * the executor rechecks.
+	 */
 	tuples = heap_pages * rel->tuples / pages;
 	cost_qual_eval(&recheck, all_quals, root);
+	per_tuple = simple && heap_pages <= BX_FEW_PAGES(elements) ?
+		cpu_operator_cost : cpu_tuple_cost + recheck.per_tuple;
 	*indexStartupCost = index_other_operands_eval_cost(root, quals) +
 		recheck.startup;
 	*indexTotalCost = *indexStartupCost +
@@ -271,7 +300,7 @@ bxcostestimate(PlannerInfo *root, IndexPath *path, double loop_count,
 		 TEST_COST * cpu_operator_cost : 0) +
 		(index_pages + heap_pages) * 10 * cpu_operator_cost +
 		elements * 10 * cpu_operator_cost +
-		Max(tuples - charged, 0) * (cpu_tuple_cost + recheck.per_tuple);
+		Max(tuples - charged, 0) * per_tuple;
 	*indexCorrelation = 0;
 	*indexPages = index_pages;
 }

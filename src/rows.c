@@ -209,21 +209,22 @@ add_page(const BxRows *rows, BlockNumber blkno, TIDBitmap *tbm)
 
 /* Adds the rows of pages to a bitmap, as far as they may match. */
 void
-bx_rows_add(const BxRows *rows, const BlockNumber *pages, int npages,
+bx_rows_add(const BxRows *rows, const BlockNumber *pages, uint32 npages,
 			TIDBitmap *tbm)
 {
-	/* of neighbours the system takes care, and the first is read at once */
-	if (get_tablespace_io_concurrency(rows->heap->rd_rel->reltablespace) > 0)
-	{
-		for (int i = 1; i < npages; i++)
-		{
-			if (pages[i] != pages[i - 1] + 1)
-				PrefetchBuffer(rows->heap, MAIN_FORKNUM, pages[i]);
-		}
-	}
-	for (int i = 0; i < npages; i++)
+	uint32		distance = get_tablespace_io_concurrency(rows->heap->rd_rel->reltablespace);
+	uint32		ahead = 1;
+
+	for (uint32 i = 0; i < npages; i++)
 	{
 		CHECK_FOR_INTERRUPTS();
+
+		/* of neighbours the system takes care */
+		for (; ahead < npages && ahead <= i + distance; ahead++)
+		{
+			if (pages[ahead] != pages[ahead - 1] + 1)
+				PrefetchBuffer(rows->heap, MAIN_FORKNUM, pages[ahead]);
+		}
 		add_page(rows, pages[i], tbm);
 	}
 }

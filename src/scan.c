@@ -219,16 +219,15 @@ bx_scan_add_range(BxSearch *search, uint32 range)
 
 /*
  * What a search finds on its way to the bitmap: few pages are kept until the
- * search is done, and then looked at (rows.c).
+ * search is done, and then looked at.
  */
-#define MOST_PAGES_TO_LOOK_AT	64
-
 typedef struct Found
 {
 	TIDBitmap  *tbm;
 	const BxRows *rows;			/* NULL: pages go to the bitmap at once */
-	int			npages;
-	BlockNumber pages[MOST_PAGES_TO_LOOK_AT];
+	BlockNumber *pages;
+	uint32		npages;
+	uint32		most;			/* that are kept */
 } Found;
 
 static void
@@ -236,10 +235,10 @@ add_found_pages(void *arg, BlockNumber first, uint32 npages)
 {
 	Found	   *found = arg;
 
-	if (found->rows && found->npages + npages > MOST_PAGES_TO_LOOK_AT)
+	if (found->rows && found->npages + npages > found->most)
 	{
 		found->rows = NULL;
-		for (int i = 0; i < found->npages; i++)
+		for (uint32 i = 0; i < found->npages; i++)
 			tbm_add_page(found->tbm, found->pages[i]);
 	}
 	for (uint32 i = 0; i < npages; i++)
@@ -261,6 +260,8 @@ search_for_bitmap(IndexScanDesc scan, BxSearch *search, uint8 layout,
 	Found		found = {.tbm = tbm};
 
 	found.rows = bx_rows_begin(scan, heap, search->query);
+	found.most = BX_FEW_PAGES(search->query->nelements);
+	found.pages = palloc(sizeof(BlockNumber) * found.most);
 	search->heap_blocks = RelationGetNumberOfBlocks(heap);
 	search->found = add_found_pages;
 	search->arg = &found;
