@@ -7,15 +7,25 @@ sql()
 	PGOPTIONS='-c client_min_messages=warning' as_user psql -X -q -P pager=off -v ON_ERROR_STOP=1 "$@"
 }
 
-# A message that the next one overwrites, on a terminal; nothing elsewhere.
+# A message that the next one overwrites, on a terminal; a line elsewhere.
 progress()
 {
-	[ ! -t 1 ] || printf '\r%-75s\r' "$*"
+	if [ -t 1 ]; then
+		printf '\r%-75s\r' "$*"
+	elif [ -n "$*" ]; then
+		echo "$*"
+	fi
 }
 
-check_number()	# NAME VALUE
+# How far a step has come, which only a terminal need show.
+progress_within()
 {
-	[[ $2 =~ ^[1-9][0-9]*$ ]] || die "$1=$2 is not a number of rows"
+	[ ! -t 1 ] || progress "$@"
+}
+
+check_number()	# NAME VALUE [LEAST]
+{
+	[[ $2 =~ ^[1-9][0-9]{0,11}$ && $2 -ge ${3:-1} ]] || die "$1=$2 is not a number from ${3:-1} on"
 }
 
 # Megabytes for shared_buffers: a quarter of the memory, but not more than this.
@@ -42,8 +52,9 @@ load_items()	# FROM TO
 	local done=$1 rows=$2 step
 
 	step=$(((rows - done + 19) / 20))
+	progress "loading up to $rows rows"
 	while [ "$done" -lt "$rows" ]; do
-		progress "loading: $done of $rows rows"
+		progress_within "loading: $done of $rows rows"
 		[ $((done + step)) -le "$rows" ] || step=$((rows - done))
 		sql -c "CALL load_items($((done + 1)), $((done + step)))"
 		done=$((done + step))

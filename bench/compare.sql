@@ -1,7 +1,7 @@
 -- What bench/compare measures, beside measure.sql.  Every measurement is one row of "result".
 --
 -- The settings bench.rows and bench.turn say how many rows "item" has, and which repetition this is; turn 0 warms up and
--- is not recorded.
+-- is not recorded.  Nor is what is unknown (NULL).
 
 CREATE EXTENSION pg_prewarm;
 
@@ -15,8 +15,9 @@ INSERT INTO peer (scene, name, definition, condition)
 	SELECT 'and', name, definition, 'a = ($1 / 10000)::int AND b = ($1 % 10000)::int' FROM (VALUES
 		('bloomidx', 'bloomidx (a, b)'),
 		('btree', 'btree (a, b)'),
-		('BRIN bloom, tuned', 'brin (a int4_bloom_ops (n_distinct_per_range = 900, false_positive_rate = 0.01),
-			b int4_bloom_ops (n_distinct_per_range = 1200, false_positive_rate = 0.01)) WITH (pages_per_range = 16)'),
+		-- the quickest of those about as large as bloomidx: with fewer pages per range it has more filters to read
+		('BRIN bloom, tuned', 'brin (a int4_bloom_ops (n_distinct_per_range = 300, false_positive_rate = 0.0001),
+			b int4_bloom_ops (n_distinct_per_range = 300, false_positive_rate = 0.0001)) WITH (pages_per_range = 4)'),
 		('contrib/bloom', 'bloom (a, b)'),
 		('no index', NULL)) v (name, definition);
 INSERT INTO peer (scene, name, definition, condition)
@@ -25,9 +26,16 @@ INSERT INTO peer (scene, name, definition, condition)
 		('bloomidx, block', 'bloomidx (grp) WITH (pages_per_range = 16, layout = block)'),
 		('btree', 'btree (grp)'),
 		('hash', 'hash (grp)'),
-		('BRIN bloom, tuned', 'brin (grp int8_bloom_ops (n_distinct_per_range = 16)) WITH (pages_per_range = 16)'),
+		('BRIN bloom, tuned', 'brin (grp int8_bloom_ops (n_distinct_per_range = 16, false_positive_rate = 0.001))
+			WITH (pages_per_range = 16)'),
 		('BRIN bloom', 'brin (grp int8_bloom_ops)'),
 		('no index', NULL)) v (name, definition);
+
+-- And one for a table that was empty when its indexes were made.
+CREATE TABLE loaded (LIKE item);
+INSERT INTO scene VALUES ('load', 'loaded', 'uuid');
+INSERT INTO peer (scene, name, definition, condition)
+	SELECT 'load', name, definition, condition FROM peer WHERE scene = 'id';
 
 CREATE PROCEDURE load_other(n bigint) LANGUAGE sql
 BEGIN ATOMIC
@@ -67,7 +75,7 @@ RETURNS void LANGUAGE sql
 BEGIN ATOMIC
 	INSERT INTO result
 		SELECT scenario, metric, index, current_setting('bench.rows')::bigint, turn, value, unit, plan
-		FROM (SELECT current_setting('bench.turn')::int AS turn) s WHERE turn > 0;
+		FROM (SELECT current_setting('bench.turn')::int AS turn) s WHERE turn > 0 AND value IS NOT NULL;
 END;
 
 CREATE FUNCTION peer_of(scene text, name text) RETURNS peer LANGUAGE sql
@@ -100,7 +108,8 @@ BEGIN
 END $$;
 
 -- Times CREATE INDEX, and records the size.  Leaves the index in shared buffers, where not all kinds are when built.
-CREATE PROCEDURE measure_build(p peer, workers int) LANGUAGE plpgsql AS $$
+-- "how" is serial, parallel (one worker), or "1 GB" of maintenance_work_mem.
+CREATE PROCEDURE measure_build(p peer, how text) LANGUAGE plpgsql AS $$
 DECLARE
 	started timestamptz;
 BEGIN
@@ -108,18 +117,20 @@ BEGIN
 		RETURN;
 	END IF;
 	EXECUTE format('DROP INDEX IF EXISTS %I', index_of(p));
-	PERFORM set_config('max_parallel_maintenance_workers', workers::text, false);
+	PERFORM set_config('max_parallel_maintenance_workers', CASE how WHEN 'parallel' THEN '1' ELSE '0' END, false);
+	IF how = '1 GB' THEN
+		SET maintenance_work_mem = '1GB';
+	END IF;
 	COMMIT;
 	CHECKPOINT;
 	started := clock_timestamp();
 	PERFORM create_index(p, table_of(p));
 	COMMIT;
-	PERFORM record('build', CASE WHEN p.scene <> 'id' THEN p.scene WHEN workers = 0 THEN 'serial' ELSE 'parallel' END,
-			p.name, seconds_since(started), 's'),
-		CASE workers WHEN 0 THEN record('size', p.scene, p.name, pg_table_size(index_of(p)), 'bytes') END;
+	PERFORM record('build', CASE p.scene WHEN 'id' THEN how ELSE p.scene END, p.name, seconds_since(started), 's'),
+		CASE how WHEN 'serial' THEN record('size', p.scene, p.name, pg_table_size(index_of(p)), 'bytes') END;
 	COMMIT;
 	-- some kinds of index are on disk when they are built, others are written later
-	IF p.scene = 'id' AND workers = 0 THEN
+	IF p.scene = 'id' AND how = 'serial' THEN
 		CHECKPOINT;
 		PERFORM record('build', 'with checkpoint', p.name, seconds_since(started), 's');
 	END IF;
@@ -138,24 +149,31 @@ END;
 CREATE FUNCTION scans_of(p peer) RETURNS bigint LANGUAGE sql
 RETURN pg_stat_get_xact_numscans(CASE WHEN p.definition IS NULL THEN table_of(p) ELSE index_of(p) END::regclass);
 
+-- How the planner would read the table for such a statement.  If it would rather read all of it, it is forced to use the
+-- index, until the end of the transaction.
+CREATE FUNCTION force_index(p peer, statement text) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+	used text := explain(statement) #>> '{Plan,Node Type}';
+BEGIN
+	IF p.definition IS NOT NULL AND used = 'Seq Scan' THEN
+		SET LOCAL enable_seqscan = off;
+		used := 'forced';
+	END IF;
+	RETURN used;
+END $$;
+
 -- Times lookups of present or absent keys, the same for all indexes in one turn.  One that takes longer than the budget
--- is made once; a quick one many times, after as many to warm up.  If the planner would rather read the whole table, it
--- is forced to use the index.
+-- is made once; a quick one many times, after as many to warm up.
 CREATE FUNCTION measure_lookups(p peer, scenario text, metric text) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
 	budget CONSTANT float8 := 2e5;
 	wanted CONSTANT bool := metric = 'hit';
 	keys text[] := ARRAY(SELECT key FROM sought s WHERE s.scene = p.scene AND s.present = wanted
 		ORDER BY hashtext(key || current_setting('bench.turn')));
-	used text;
+	used text := force_index(p, lookup_statement(p, keys[1]));
 	us float8;
 	scans bigint := scans_of(p);
 BEGIN
-	used := explain(lookup_statement(p, keys[1])) #>> '{Plan,Node Type}';
-	IF p.definition IS NOT NULL AND used = 'Seq Scan' THEN
-		SET LOCAL enable_seqscan = off;
-		used := 'forced';
-	END IF;
 	PERFORM create_timed_lookups(p);
 	us := timed_lookups(keys[1:1], wanted);
 	IF us < budget THEN
@@ -282,6 +300,32 @@ BEGIN
 	DROP TABLE empty;
 END $$;
 
+-- COPY into an empty table that has the index, to stay; the planner then learns of the rows.
+CREATE PROCEDURE load_indexed(p peer, file text) LANGUAGE plpgsql AS $$
+BEGIN
+	CALL drop_indexes('loaded');
+	TRUNCATE loaded;
+	PERFORM create_index(p, 'loaded');
+	COMMIT;
+	CHECKPOINT;
+	EXECUTE format('COPY loaded FROM %L', file);
+	COMMIT;
+	ANALYZE loaded;
+	IF NOT EXISTS (SELECT FROM sought WHERE scene = 'load') THEN
+		INSERT INTO sought
+			SELECT 'load', id, true FROM (SELECT id FROM loaded ORDER BY random() LIMIT 1000) s;
+	END IF;
+END $$;
+
+-- What the index is worth then: before VACUUM or after it.
+CREATE PROCEDURE measure_loaded(p peer, state text) LANGUAGE plpgsql AS $$
+BEGIN
+	IF p.definition IS NOT NULL THEN
+		PERFORM record(state, 'size', p.name, pg_table_size(index_of(p)), 'bytes');
+	END IF;
+	PERFORM measure_lookups(p, state, 'hit');
+END $$;
+
 -- Updates a column that has no index, in every tenth row.
 CREATE PROCEDURE measure_update(p peer) LANGUAGE plpgsql AS $$
 DECLARE
@@ -301,31 +345,20 @@ BEGIN
 	CALL drop_indexes('roomy');
 END $$;
 
--- Lookups right after a start of the server, with nothing in its buffers: as many keys as fit in some seconds.
-CREATE FUNCTION measure_cold_lookups(p peer) RETURNS void LANGUAGE plpgsql AS $$
+-- The first lookups after a start of the server, with nothing in its buffers: the mean of so many, because each leaves
+-- pages for the next.  The planner has read what it needs before.
+CREATE FUNCTION measure_cold_lookups(p peer, n int) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
-	started timestamptz := clock_timestamp();
-	statement text;
-	c record;
-	n int := 0;
-	read_pages float8 := 0;
-	ms float8 := 0;
+	statements text[] := ARRAY(SELECT lookup_statement(p, key) FROM sought WHERE scene = p.scene AND present
+		ORDER BY hashtext(key || current_setting('bench.turn')) LIMIT n);
+	used text := force_index(p, statements[1]);
 BEGIN
-	PERFORM set_config('enable_seqscan', (p.definition IS NULL)::text, true);
-	FOR statement IN SELECT lookup_statement(p, key) FROM sought WHERE scene = p.scene AND present ORDER BY hashtext(key) LIMIT 30
-	LOOP
-		EXIT WHEN n > 0 AND seconds_since(started) > 3;
-		PERFORM explain(statement);
-		SELECT * INTO c FROM lookup_cost(statement);
-		n := n + 1;
-		read_pages := read_pages + c.read_pages;
-		ms := ms + c.ms;
-	END LOOP;
-	PERFORM record('cold', 'lookup', p.name, ms / n * 1000, 'us'),
-		record('cold', 'lookup, blocks read', p.name, read_pages / n, 'blocks');
+	PERFORM record('cold', 'lookup', p.name, avg(ms) * 1000, 'us', used),
+		record('cold', 'lookup, blocks read', p.name, avg(read_pages), 'blocks', used)
+		FROM unnest(statements) statement, lookup_cost(statement);
 END $$;
 
--- The same for the insertion of single rows.
+-- The same for one statement that inserts so many rows.
 CREATE FUNCTION measure_cold_inserts(p peer, n int) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
 	explained jsonb := explain(format('INSERT INTO item SELECT gen_random_uuid(), %L, repeat(%L, 52) FROM generate_series(1, %s)',

@@ -18,12 +18,13 @@ CREATE TABLE peer (ord int GENERATED ALWAYS AS IDENTITY, tab text, name text, de
 INSERT INTO peer (tab, name, definition) VALUES
 	('grouped', 'bloomidx, block', 'bloomidx (key) WITH (layout = block, pages_per_range = 16)'),
 	('grouped', 'bloomidx, partitioned', 'bloomidx (key) WITH (layout = partitioned, pages_per_range = 16)'),
-	('grouped', 'BRIN bloom, 16 pages', 'brin (key int8_bloom_ops) WITH (pages_per_range = 16)'),
+	('grouped', 'BRIN bloom, tuned', 'brin (key int8_bloom_ops (n_distinct_per_range = 16, false_positive_rate = 0.001))
+		WITH (pages_per_range = 16)'),
 	('grouped', 'BRIN bloom', 'brin (key int8_bloom_ops)'),
 	('grouped', 'btree', 'btree (key)'),
 	('single', 'bloomidx, block', 'bloomidx (key) WITH (layout = block)'),
 	('single', 'bloomidx, partitioned', 'bloomidx (key) WITH (layout = partitioned)'),
-	('single', 'BRIN bloom, same size', 'brin (key uuid_bloom_ops (n_distinct_per_range = 1200, false_positive_rate = 0.0003))
+	('single', 'BRIN bloom, tuned', 'brin (key uuid_bloom_ops (n_distinct_per_range = 1200, false_positive_rate = 0.0001))
 		WITH (pages_per_range = 16)'),
 	('single', 'btree', 'btree (key)');
 CREATE TABLE result (ord int, bytes bigint, build float8, hit float8, miss float8);

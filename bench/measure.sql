@@ -28,11 +28,12 @@ CREATE TABLE peer (
 	PRIMARY KEY (scene, name)
 );
 
+-- "tuned": to the size of bloomidx, or as near as BRIN comes; 0.0001 is the least that it takes
 INSERT INTO peer (name, definition) VALUES
 	('bloomidx', 'bloomidx (id)'),
 	('btree', 'btree (id)'),
 	('hash', 'hash (id)'),
-	('BRIN bloom, tuned', 'brin (id uuid_bloom_ops (n_distinct_per_range = 1200, false_positive_rate = 0.001))
+	('BRIN bloom, tuned', 'brin (id uuid_bloom_ops (n_distinct_per_range = 1200, false_positive_rate = 0.0001))
 		WITH (pages_per_range = 16)'),
 	('BRIN bloom', 'brin (id uuid_bloom_ops)');
 -- it has no operator class for uuid; the best size for one column: 4 bytes a row, 10 bits of them set
@@ -94,7 +95,8 @@ BEGIN
 END $$;
 
 -- What one lookup costs: pages touched, in shared buffers or not, those of them that were read, and milliseconds.  Only
--- a bitmap scan tells the index's pages from the heap's; of other index scans all are the index's but one for each row.
+-- a bitmap scan tells the index's pages from the heap's.  Of another index scan all are the index's but the one of the
+-- row; of several rows it is unknown, because they may share pages of the heap.
 CREATE FUNCTION lookup_cost(statement text, OUT index_pages float8, OUT heap_pages float8, OUT read_pages float8,
 	OUT ms float8) LANGUAGE plpgsql AS $$
 DECLARE
@@ -106,7 +108,7 @@ BEGIN
 		WHEN 'Seq Scan' THEN 0
 		WHEN 'Bitmap Heap Scan' THEN
 			(plan #>> '{Plans,0,Shared Hit Blocks}')::float8 + (plan #>> '{Plans,0,Shared Read Blocks}')::float8
-		ELSE total - (plan ->> 'Actual Rows')::float8
+		ELSE total - CASE WHEN (plan ->> 'Actual Rows')::float8 <= 1 THEN (plan ->> 'Actual Rows')::float8 END
 	END;
 	heap_pages := total - index_pages;
 	read_pages := (plan ->> 'Shared Read Blocks')::float8;
