@@ -31,6 +31,12 @@
 #define LINE_WORDS		BX_LINE_WORDS(BX_SLICE_ROWS)
 #define SLICE_BYTES		(sizeof(uint64) * LINE_WORDS * BX_FANOUT)
 
+/* However small a participant's share of memory is, it keeps so many keys. */
+#define FEWEST_KEPT_KEYS		1024
+
+/* Keys whose bits are set before the next look for interrupts. */
+#define KEYS_AT_ONCE	65536
+
 /* Keys of one child that lie together in BxNodeWriter.keys. */
 typedef struct Run
 {
@@ -81,7 +87,7 @@ bx_node_create(BxBuild *build, int level, double rate, Size memory)
 	writer->level = level;
 	writer->rate = rate;
 	writer->add_keys = bx_filter_choose_add_keys(BX_SLICE_ROWS);
-	writer->limit = memory / 4 * 3 / sizeof(uint64);
+	writer->limit = Max(memory / 4 * 3 / sizeof(uint64), FEWEST_KEPT_KEYS);
 	writer->window_size = Max(memory / 4 / SLICE_BYTES, 1);
 	writer->allocated = Min(writer->limit, 8192);
 	writer->keys = palloc(sizeof(uint64) * writer->allocated);
@@ -204,10 +210,16 @@ set_bits(BxNodeWriter *writer, uint32 first, uint32 n)
 	{
 		const Run  *run = &writer->runs[r];
 
-		CHECK_FOR_INTERRUPTS();
-		writer->add_keys(&lines, writer->bits + LINE_WORDS * n * run->child,
-						 writer->keys + start, run->end - start);
-		start = run->end;
+		while (start < run->end)
+		{
+			Size		part = Min(run->end - start, KEYS_AT_ONCE);
+
+			CHECK_FOR_INTERRUPTS();
+			writer->add_keys(&lines,
+							 writer->bits + LINE_WORDS * n * run->child,
+							 writer->keys + start, part);
+			start += part;
+		}
 	}
 }
 
