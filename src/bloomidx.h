@@ -137,6 +137,7 @@ typedef struct BxBuild
 	BlockNumber heap_blocks;
 	Size		memory;			/* bytes that it may use */
 	BxBuildShared *shared;
+	void	   *chunk;			/* that shared lies in, if it is not shared */
 	const struct BxLayout *layout;
 	void	   *layout_state;
 
