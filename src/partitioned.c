@@ -986,9 +986,10 @@ partitioned_search(BxSearch *search)
 	/*
 	 * A ring of the partitions that are open, of which "lead" are ahead of
 	 * the search, and of the one that comes next.  Each has pages pinned, and
-	 * there may be few buffers.
+	 * there may be few buffers.  With a lead of 1 a page is pinned right when
+	 * it is prefetched.
 	 */
-	lead = Max(1, Min(state.prefetch / 2, 4));
+	lead = state.prefetch > 0 ? Max(2, Min(state.prefetch / 2, 4)) : 1;
 	nopened = lead + 2;
 	opened = palloc(sizeof(NodeRef) * nopened);
 	for (uint64 i = 0; i < (uint64) npartitions + 2 * lead; i++)
