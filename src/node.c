@@ -342,21 +342,36 @@ bx_node_close_child(BxNodeWriter *writer, double distinct)
 	writer->open_keys = writer->open_done = 0;
 }
 
-/* Completes the node, whose pages are logged here, and describes it. */
-void
+/*
+ * Completes the node, whose pages are logged here, and describes it.  Returns
+ * the rate of its children's filters: the mean over those that have keys or are
+ * in doubt.
+ */
+double
 bx_node_finish(BxNodeWriter *writer, BxNodeDesc *desc)
 {
+	BxMeasure	measure;
+	int			nchildren;
+
 	if (writer->nkeys > 0 || !bx_mask_is_empty(&writer->doubt))
 		flush(writer);
 	*desc = writer->desc;
 	if (!bx_mask_is_empty(&writer->doubt))
 		desc->flags |= BX_DESC_DOUBT;
 	if (desc->state != BX_NODE_PRESENT)
-		return;
+		return 0;
 	if (bits_fit(writer))
 		write_slices(writer, 0, desc->nslices);
-	bx_dir_set_baseline(writer->index, writer->level, writer->node, desc);
+	if (!bx_dir_measure(writer->index, writer->level, writer->node, desc, NULL,
+						&measure))
+		bx_page_corrupted(writer->index, desc->start,
+						  "not the page that was written");
+	bx_dir_set_baseline(desc, &measure);
 	if (RelationNeedsWAL(writer->index))
 		log_newpage_range(writer->index, MAIN_FORKNUM, desc->start,
 						  desc->start + desc->nslices, true);
+
+	/* those without a key where it was measured count, too, with 0 */
+	nchildren = Max(measure.nchildren, writer->nchildren);
+	return nchildren > 0 ? measure.rate * measure.nchildren / nchildren : 0;
 }

@@ -282,6 +282,7 @@ rebuild_node(void *arg)
 	double		keys;
 	BxPlan		plan;
 	BxShadow	shadow;
+	BxMeasure	measure;
 
 	if (!is_affordable(rebuild, rebuild->old.nslices))
 		return;
@@ -293,7 +294,9 @@ rebuild_node(void *arg)
 	BX_PAUSE(BX_PAUSE_PUBLISHED);
 	rebuild->desc = shadow.desc;
 	fill_shadow(rebuild);
-	bx_dir_set_baseline(index, rebuild->level, rebuild->node, &rebuild->desc);
+	if (bx_dir_measure(index, rebuild->level, rebuild->node, &rebuild->desc,
+					   rebuild->vacuum->strategy, &measure))
+		bx_dir_set_baseline(&rebuild->desc, &measure);
 	BX_PAUSE(BX_PAUSE_FILLED);
 	bx_dir_swap_shadow(index, rebuild->partition, rebuild->child,
 					   &rebuild->old, &shadow, &rebuild->desc);
