@@ -137,6 +137,7 @@ typedef struct BxBuild
 	BlockNumber heap_blocks;
 	Size		memory;			/* bytes that it may use */
 	BxBuildShared *shared;
+	void	   *chunk;			/* that shared lies in, if it is not shared */
 	const struct BxLayout *layout;
 	void	   *layout_state;
 
@@ -197,7 +198,7 @@ typedef struct BxUnit
 	uint32		first_range;
 	uint32		nranges;
 	int			probes;
-	double		planned_keys;	/* of a child */
+	double		planned_keys;	/* of a child; more, if it had more when made */
 	double		upper_rate;		/* filters: the rate of what is asked before */
 	BxMeasure	measure;		/* by a sample */
 	bool		doubt;			/* has children in doubt */
@@ -440,8 +441,7 @@ extern void bx_dir_make_segment(Relation index, Relation heap,
 extern bool bx_dir_measure(Relation index, int level, uint32 node,
 						   const BxNodeDesc *desc,
 						   BufferAccessStrategy strategy, BxMeasure *measure);
-extern void bx_dir_set_baseline(Relation index, int level, uint32 node,
-								BxNodeDesc *desc);
+extern void bx_dir_set_baseline(BxNodeDesc *desc, const BxMeasure *measure);
 extern void bx_dir_free_slices(Relation index, const BxNodeDesc *desc);
 extern BlockNumber bx_dir_sweep(Relation index);
 
@@ -489,7 +489,7 @@ extern void bx_node_start(BxNodeWriter *writer, uint32 node);
 extern void bx_node_add(BxNodeWriter *writer, int child, const uint64 *keys,
 						Size n, bool doubt, double distinct, double done);
 extern void bx_node_close_child(BxNodeWriter *writer, double distinct);
-extern void bx_node_finish(BxNodeWriter *writer, BxNodeDesc *desc);
+extern double bx_node_finish(BxNodeWriter *writer, BxNodeDesc *desc);
 extern void bx_node_set_doubt(char *rows, uint32 n, const BxMask *doubt);
 extern void bx_node_write_slice(Relation index, int level, uint32 node,
 								const BxNodeDesc *desc, uint32 slice,

@@ -263,6 +263,18 @@ choose_workers(BxBuild *build, uint64 nunits)
 }
 
 /*
+ * Gets memory for a build that shares with nobody.  palloc may align to 4
+ * bytes, which is not enough for atomic counters of 8.
+ */
+static void
+allocate_shared(BxBuild *build, Size size)
+{
+	build->chunk = palloc_extended(size + sizeof(uint64),
+								   MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
+	build->shared = (BxBuildShared *) TYPEALIGN(sizeof(uint64), build->chunk);
+}
+
+/*
  * Has all units built.  If there were workers, returns what bx_parallel_end
  * wants when the results have been used.
  */
@@ -280,7 +292,7 @@ build_all_units(BxBuild *build, const BxMetaPageData *meta,
 	if (nworkers > 0)
 		parallel = bx_parallel_begin(build, nworkers, size);
 	if (parallel == NULL)
-		build->shared = palloc_extended(size, MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
+		allocate_shared(build, size);
 	init_shared(build, meta, unit_ranges, nunits);
 
 	if (parallel != NULL)
@@ -315,7 +327,7 @@ build_filters(BxBuild *build, BxMetaPageData *meta, IndexBuildResult *result)
 	if (parallel != NULL)
 		bx_parallel_end(parallel);
 	else
-		pfree(build->shared);
+		pfree(build->chunk);
 }
 
 static void

@@ -453,20 +453,17 @@ bx_dir_measure(Relation index, int level, uint32 node, const BxNodeDesc *desc,
 
 /*
  * Notes in the descriptor of a node that has all its bits how many keys it has
- * by their fill, to compare with later: children that differ much in size may
- * look fuller than they were planned, because the smallest have no key in the
- * slice that is measured.
+ * by their fill, to compare with later, if these are more than it was planned
+ * for: children that differ much in size may look fuller than they were
+ * planned, because the smallest have no key in the slice that is measured.  If
+ * they are fewer, the plan stays, so that VACUUM sees what is too large.
  */
 void
-bx_dir_set_baseline(Relation index, int level, uint32 node, BxNodeDesc *desc)
+bx_dir_set_baseline(BxNodeDesc *desc, const BxMeasure *measure)
 {
-	BxMeasure	measure;
-
 	/* filters in doubt are full, and say nothing */
-	if (!(desc->flags & BX_DESC_DOUBT) &&
-		bx_dir_measure(index, level, node, desc, NULL, &measure) &&
-		measure.keys > desc->keys)
-		desc->keys = Min(ceil(measure.keys), (double) PG_UINT32_MAX);
+	if (!(desc->flags & BX_DESC_DOUBT) && measure->keys > desc->keys)
+		desc->keys = Min(ceil(measure->keys), (double) PG_UINT32_MAX);
 }
 
 /*

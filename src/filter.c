@@ -170,6 +170,9 @@ bx_filter_add_keys_scalar(const BxLines *lines, uint64_t *bits,
 /* Rows of a line that fits in two vectors. */
 #define VECTOR_ROWS		512
 
+/* Probes are computed eight at a time, in arrays of BX_MAX_PROBES. */
+_Static_assert(BX_MAX_PROBES % 8 == 0, "arrays of probes are not whole vectors");
+
 /* The rows of eight probes. */
 BX_VECTOR_CODE static inline __m256i
 find_rows(__m256i x, __m256i nrows)

@@ -107,7 +107,8 @@ typedef struct BxNodeDesc
 	BlockNumber start;			/* first of nslices consecutive blocks */
 	uint32		nslices;
 	uint32		generation;		/* never used twice in an index */
-	uint32		keys;			/* distinct keys per child it is planned for */
+	uint32		keys;			/* distinct keys per child that it was planned
+								 * for, or more if it had more when made */
 	uint8		nprobes;
 	uint8		state;			/* BX_NODE_xxx */
 	uint16		flags;			/* BX_DESC_xxx */

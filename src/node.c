@@ -31,6 +31,12 @@
 #define LINE_WORDS		BX_LINE_WORDS(BX_SLICE_ROWS)
 #define SLICE_BYTES		(sizeof(uint64) * LINE_WORDS * BX_FANOUT)
 
+/* However small a participant's share of memory is, it keeps so many keys. */
+#define FEWEST_KEPT_KEYS		1024
+
+/* Keys whose bits are set before the next look for interrupts. */
+#define KEYS_AT_ONCE	65536
+
 /* Keys of one child that lie together in BxNodeWriter.keys. */
 typedef struct Run
 {
@@ -81,7 +87,7 @@ bx_node_create(BxBuild *build, int level, double rate, Size memory)
 	writer->level = level;
 	writer->rate = rate;
 	writer->add_keys = bx_filter_choose_add_keys(BX_SLICE_ROWS);
-	writer->limit = memory / 4 * 3 / sizeof(uint64);
+	writer->limit = Max(memory / 4 * 3 / sizeof(uint64), FEWEST_KEPT_KEYS);
 	writer->window_size = Max(memory / 4 / SLICE_BYTES, 1);
 	writer->allocated = Min(writer->limit, 8192);
 	writer->keys = palloc(sizeof(uint64) * writer->allocated);
@@ -204,10 +210,16 @@ set_bits(BxNodeWriter *writer, uint32 first, uint32 n)
 	{
 		const Run  *run = &writer->runs[r];
 
-		CHECK_FOR_INTERRUPTS();
-		writer->add_keys(&lines, writer->bits + LINE_WORDS * n * run->child,
-						 writer->keys + start, run->end - start);
-		start = run->end;
+		while (start < run->end)
+		{
+			Size		part = Min(run->end - start, KEYS_AT_ONCE);
+
+			CHECK_FOR_INTERRUPTS();
+			writer->add_keys(&lines,
+							 writer->bits + LINE_WORDS * n * run->child,
+							 writer->keys + start, part);
+			start += part;
+		}
 	}
 }
 
@@ -330,21 +342,36 @@ bx_node_close_child(BxNodeWriter *writer, double distinct)
 	writer->open_keys = writer->open_done = 0;
 }
 
-/* Completes the node, whose pages are logged here, and describes it. */
-void
+/*
+ * Completes the node, whose pages are logged here, and describes it.  Returns
+ * the rate of its children's filters: the mean over those that have keys or are
+ * in doubt.
+ */
+double
 bx_node_finish(BxNodeWriter *writer, BxNodeDesc *desc)
 {
+	BxMeasure	measure;
+	int			nchildren;
+
 	if (writer->nkeys > 0 || !bx_mask_is_empty(&writer->doubt))
 		flush(writer);
 	*desc = writer->desc;
 	if (!bx_mask_is_empty(&writer->doubt))
 		desc->flags |= BX_DESC_DOUBT;
 	if (desc->state != BX_NODE_PRESENT)
-		return;
+		return 0;
 	if (bits_fit(writer))
 		write_slices(writer, 0, desc->nslices);
-	bx_dir_set_baseline(writer->index, writer->level, writer->node, desc);
+	if (!bx_dir_measure(writer->index, writer->level, writer->node, desc, NULL,
+						&measure))
+		bx_page_corrupted(writer->index, desc->start,
+						  "not the page that was written");
+	bx_dir_set_baseline(desc, &measure);
 	if (RelationNeedsWAL(writer->index))
 		log_newpage_range(writer->index, MAIN_FORKNUM, desc->start,
 						  desc->start + desc->nslices, true);
+
+	/* those without a key where it was measured count, too, with 0 */
+	nchildren = Max(measure.nchildren, writer->nchildren);
+	return nchildren > 0 ? measure.rate * measure.nchildren / nchildren : 0;
 }

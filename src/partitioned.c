@@ -51,14 +51,9 @@ typedef struct PartitionedBuild
 	double		segment_keys;	/* and of all ranges of the segment */
 	hyperLogLogState distinct;	/* for those that ranges have in common */
 	BxTopPageData top;			/* directory of the partition at work */
+	double		segment_rates;	/* and its rates: the sum over its segments */
+	double		summary_rate;
 } PartitionedBuild;
-
-static double
-planned_rate(const BxNodeDesc *desc)
-{
-	return bx_filter_rate(desc->keys, desc->nslices, BX_SLICE_ROWS,
-						  desc->nprobes);
-}
 
 static uint64
 partitioned_build_plan(BxBuild *build, BxMetaPageData *meta)
@@ -102,6 +97,7 @@ start_partition(BxBuild *build, uint32 partition)
 	pb->summarize = partition > 0 || segments >= BX_MIN_SEGMENTS_FOR_SUMMARY;
 	bx_node_start(pb->summaries, partition);
 	memset(&pb->top, 0, sizeof(pb->top));
+	pb->segment_rates = pb->summary_rate = 0;
 }
 
 static void
@@ -116,7 +112,8 @@ start_segment(PartitionedBuild *pb, uint32 segment)
 static void
 finish_segment(PartitionedBuild *pb)
 {
-	bx_node_finish(pb->segments, &pb->top.child[pb->segment % BX_FANOUT]);
+	pb->segment_rates += bx_node_finish(pb->segments,
+										&pb->top.child[pb->segment % BX_FANOUT]);
 	if (pb->summarize)
 		bx_node_close_child(pb->summaries, estimateHyperLogLog(&pb->distinct));
 }
@@ -182,24 +179,21 @@ partitioned_build_add(BxBuild *build, uint32 range, double done,
 
 /* Sums up a partition for the leader. */
 static void
-report_partition(const BxTopPageData *top, BxStats *sums)
+report_partition(const PartitionedBuild *pb, BxStats *sums)
 {
 	sums->partitions = 1;
-	if (top->self.state == BX_NODE_PRESENT)
-	{
-		sums->summarized = 1;
-		sums->summary_rate = planned_rate(&top->self);
-	}
+	sums->summarized = pb->top.self.state == BX_NODE_PRESENT;
+	sums->summary_rate = pb->summary_rate;
+	sums->segment_rate = pb->segment_rates;
 	for (int c = 0; c < BX_FANOUT; c++)
 	{
-		const BxNodeDesc *desc = &top->child[c];
+		const BxNodeDesc *desc = &pb->top.child[c];
 
 		if (desc->state != BX_NODE_PRESENT)
 			continue;
 		sums->segments++;
 		sums->slices += desc->nslices;
 		sums->range_keys += desc->keys;
-		sums->segment_rate += planned_rate(desc);
 	}
 }
 
@@ -213,11 +207,11 @@ partitioned_build_unit(BxBuild *build, BxUnitResult *result)
 		return;
 	finish_segment(pb);
 	if (pb->summarize)
-		bx_node_finish(pb->summaries, &pb->top.self);
+		pb->summary_rate = bx_node_finish(pb->summaries, &pb->top.self);
 	else
 		pb->top.self.state = BX_NODE_UNKNOWN;
 	result->block = bx_dir_make_top(build->index, pb->partition, &pb->top);
-	report_partition(&pb->top, &result->sums);
+	report_partition(pb, &result->sums);
 	pb->started = false;
 }
 
@@ -987,9 +981,10 @@ partitioned_search(BxSearch *search)
 	/*
 	 * A ring of the partitions that are open, of which "lead" are ahead of
 	 * the search, and of the one that comes next.  Each has pages pinned, and
-	 * there may be few buffers.
+	 * there may be few buffers.  With a lead of 1 a page is pinned right when
+	 * it is prefetched.
 	 */
-	lead = Max(1, Min(state.prefetch / 2, 4));
+	lead = state.prefetch > 0 ? Max(2, Min(state.prefetch / 2, 4)) : 1;
 	nopened = lead + 2;
 	opened = palloc(sizeof(NodeRef) * nopened);
 	for (uint64 i = 0; i < (uint64) npartitions + 2 * lead; i++)

@@ -31,6 +31,7 @@
 #include "lib/hyperloglog.h"
 #include "miscadmin.h"
 #include "storage/lmgr.h"
+#include "utils/float.h"
 #include "utils/rel.h"
 
 #include "bloomidx.h"
@@ -51,6 +52,7 @@ typedef struct Rebuild
 	uint32		partition;
 	int			child;			/* of the top-level page, or BX_CHILD_SELF */
 	BxNodeDesc	old;
+	double		most_keys;		/* that the old slices show, if they tell */
 
 	/* counting */
 	double		range_keys;
@@ -280,10 +282,11 @@ rebuild_node(void *arg)
 	double		keys;
 	BxPlan		plan;
 	BxShadow	shadow;
+	BxMeasure	measure;
 
 	if (!is_affordable(rebuild, rebuild->old.nslices))
 		return;
-	keys = count_keys(rebuild);
+	keys = Min(count_keys(rebuild), rebuild->most_keys);
 	plan = bx_filter_plan(keys, target_rate(rebuild), BX_SLICE_ROWS);
 	if (!is_affordable(rebuild, plan.nslices))
 		return;
@@ -291,7 +294,9 @@ rebuild_node(void *arg)
 	BX_PAUSE(BX_PAUSE_PUBLISHED);
 	rebuild->desc = shadow.desc;
 	fill_shadow(rebuild);
-	bx_dir_set_baseline(index, rebuild->level, rebuild->node, &rebuild->desc);
+	if (bx_dir_measure(index, rebuild->level, rebuild->node, &rebuild->desc,
+					   rebuild->vacuum->strategy, &measure))
+		bx_dir_set_baseline(&rebuild->desc, &measure);
 	BX_PAUSE(BX_PAUSE_FILLED);
 	bx_dir_swap_shadow(index, rebuild->partition, rebuild->child,
 					   &rebuild->old, &shadow, &rebuild->desc);
@@ -374,13 +379,24 @@ needs_other_slices(Rebuild *rebuild, bool growing, int doubtful)
 	if (growing || measure.keys > desc->keys / 2)
 		return false;
 	plan = bx_filter_plan(measure.keys, target_rate(rebuild), BX_SLICE_ROWS);
-	return plan.nslices <= desc->nslices / 2;
+	if (plan.nslices > desc->nslices / 2)
+		return false;
+
+	/*
+	 * The few segments that a summary's keys are counted in may be much
+	 * fuller than the others.  Without this bound, the new slices would come
+	 * out as large as the old ones, at every VACUUM.
+	 */
+	rebuild->most_keys = measure.keys;
+	return true;
 }
 
 /* "segments" is how many a partition has. */
 static bool
 needs_rebuild(Rebuild *rebuild, bool growing, int segments, int doubtful)
 {
+	rebuild->most_keys = get_float8_infinity();
+
 	/* what failed for one node would fail for the next, too */
 	if (rebuild->vacuum->failures > 0 || rebuild->vacuum->drop_only)
 		return false;
