@@ -94,23 +94,27 @@ BEGIN
 	RETURN plan -> 0;
 END $$;
 
--- What one lookup costs: pages touched, in shared buffers or not, those of them that were read, and milliseconds.  Only
--- a bitmap scan tells the index's pages from the heap's.  Of another index scan all are the index's but the one of the
--- row; of several rows it is unknown, because they may share pages of the heap.
+-- Pages of the index of a plan that this transaction has touched.
+CREATE FUNCTION index_pages_touched(plan jsonb) RETURNS float8 LANGUAGE sql
+RETURN coalesce(pg_stat_get_xact_blocks_fetched(coalesce(plan #>> '{Plan,Index Name}', plan #>> '{Plan,Plans,0,Index Name}')::regclass), 0);
+
+-- What one lookup costs: pages touched, in shared buffers or not, those of them that were read, and milliseconds.  A plan
+-- does not tell the index's pages from the heap's, but the server counts them.
 CREATE FUNCTION lookup_cost(statement text, OUT index_pages float8, OUT heap_pages float8, OUT read_pages float8,
 	OUT ms float8) LANGUAGE plpgsql AS $$
 DECLARE
-	explained jsonb := explain(statement, 'ANALYZE, BUFFERS, TIMING OFF');
-	plan jsonb := explained -> 'Plan';
-	total float8 := (plan ->> 'Shared Hit Blocks')::float8 + (plan ->> 'Shared Read Blocks')::float8;
+	explained jsonb := explain(statement);
+	before float8 := index_pages_touched(explained);
+	planned float8;
+	plan jsonb;
 BEGIN
-	index_pages := CASE plan ->> 'Node Type'
-		WHEN 'Seq Scan' THEN 0
-		WHEN 'Bitmap Heap Scan' THEN
-			(plan #>> '{Plans,0,Shared Hit Blocks}')::float8 + (plan #>> '{Plans,0,Shared Read Blocks}')::float8
-		ELSE total - CASE WHEN (plan ->> 'Actual Rows')::float8 <= 1 THEN (plan ->> 'Actual Rows')::float8 END
-	END;
-	heap_pages := total - index_pages;
+	-- planning touches some, too
+	PERFORM explain(statement);
+	planned := index_pages_touched(explained) - before;
+	explained := explain(statement, 'ANALYZE, BUFFERS, TIMING OFF');
+	index_pages := index_pages_touched(explained) - before - 2 * planned;
+	plan := explained -> 'Plan';
+	heap_pages := (plan ->> 'Shared Hit Blocks')::float8 + (plan ->> 'Shared Read Blocks')::float8 - index_pages;
 	read_pages := (plan ->> 'Shared Read Blocks')::float8;
 	ms := (explained ->> 'Execution Time')::float8;
 END $$;
