@@ -12,7 +12,7 @@ SET search_path = rows, public;
 -- What the executor gets: pages of which it knows the rows, whole pages, and rows that it rechecks in vain; how many rows
 -- match, and whether a sequential scan says so, too.
 CREATE FUNCTION got(query text, OUT "rows" bigint, OUT equal bool, OUT exact bigint, OUT whole bigint, OUT in_vain bigint)
-LANGUAGE plpgsql SET enable_seqscan = off AS $$
+LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = on AS $$
 DECLARE
 	digest text := 'SELECT count(*), sum(hashtextextended(q::text, 0)) FROM (' || query || ') q';
 	plan jsonb;
@@ -86,18 +86,38 @@ SELECT count(*) FILTER (WHERE NOT equal) AS wrong, sum("rows") FROM generate_ser
 
 -- an old snapshot sees the old versions, whatever has become of them since
 BEGIN ISOLATION LEVEL REPEATABLE READ;
-DECLARE c CURSOR WITH HOLD FOR SELECT id, counter FROM t WHERE id IN (6000, 6001);
+SET LOCAL enable_seqscan = off;
+DECLARE c CURSOR FOR SELECT id, counter FROM t WHERE id IN (6000, 6001);
 UPDATE t SET counter = -1 WHERE id = 6000;
 DELETE FROM t WHERE id = 6001;
 FETCH ALL FROM c;
 SELECT "rows", equal FROM got('SELECT id, counter FROM t WHERE id IN (6000, 6001)');
 ROLLBACK;
 
+-- the key itself is changed, which since PostgreSQL 16 may be HOT: an older command sees the old one
+CREATE TABLE k (id int, pad text) WITH (fillfactor = 50, autovacuum_enabled = off);
+INSERT INTO k SELECT i, repeat('x', 50) FROM generate_series(1, 2000) i;
+CREATE INDEX k_i ON k USING bloomidx (id) WITH (layout = :layout, pages_per_range = 1);
+BEGIN;
+SET LOCAL enable_seqscan = off;
+DECLARE old CURSOR FOR SELECT id FROM k WHERE id IN (7, 1000, 100007, 101000);
+UPDATE k SET id = id + 100000 WHERE id % 2 = 0 OR id = 7;
+DECLARE new CURSOR FOR SELECT id FROM k WHERE id IN (7, 1000, 100007, 101000);
+FETCH ALL FROM old;
+FETCH ALL FROM new;
+COMMIT;
+SELECT count(*) FILTER (WHERE NOT equal) AS wrong, sum("rows") FROM generate_series(1, 2000, 31) i,
+	got(format('SELECT * FROM k WHERE id IN (%s, %s)', i, i + 100000));
+
 -- a column that was added with a default, and is not in the tuples
 ALTER TABLE t ADD added int DEFAULT 42;
 CREATE INDEX t_added ON t USING bloomidx (added, id) WITH (layout = :layout, pages_per_range = 1);
 SELECT "rows", equal FROM got('SELECT * FROM t WHERE added = 42 AND id = 777');
 SELECT "rows", equal FROM got('SELECT * FROM t WHERE added = 43 AND id = 777');
+ALTER TABLE t ADD added_text text DEFAULT 'forty-two';
+CREATE INDEX t_added_text ON t USING bloomidx (added_text, counter) WITH (layout = :layout, pages_per_range = 1);
+SELECT "rows", equal FROM got('SELECT * FROM t WHERE added_text = ''forty-two'' AND counter = 3');
+SELECT "rows", equal FROM got('SELECT * FROM t WHERE added_text = ''forty-three'' AND counter = 3');
 
 -- an expression, and a predicate
 CREATE TABLE e (id int, note text);

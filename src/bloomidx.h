@@ -615,9 +615,11 @@ extern void bx_scan_hash(Relation heap, Relation index, uint64 hash,
 /*
  * If a search finds no more pages than this, it looks at their rows (rows.c).
  * For one value that spares the executor most of its work.  More pages than
- * the values can be expected on may have many rows that match.
+ * the values can be expected on may have many rows that match.  And they are
+ * read before the first row is returned, whether or not it is the only one
+ * that somebody wants.
  */
-#define BX_FEW_PAGES(elements)	Min(Max(64, 4.0 * (elements)), 65536)
+#define BX_FEW_PAGES(elements)	Min(Max(64, 4.0 * (elements)), 16384)
 
 /* rows.c */
 typedef struct BxRows BxRows;

@@ -276,7 +276,7 @@ bxcostestimate(PlannerInfo *root, IndexPath *path, double loop_count,
 
 	/*
 	 * The planner turns our selectivity into a number of tuples, and takes it
-	 * that these are spread over the heap.  Ours come as whole pages.  So we
+	 * that these are spread over the heap.  What we find are pages.  So we
 	 * give the selectivity that makes it expect the right number of pages...
 	 */
 	charged = 2.0 * pages * heap_pages / (2.0 * pages - heap_pages);

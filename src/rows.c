@@ -18,6 +18,12 @@
  * would take more than reading the tuple to hash a row: our look is done under
  * the page's share lock, and runs no code but ours.
  *
+ * Serializable transactions are safe, too.  The server locked the index
+ * against phantoms before it called us.  Who adds a row that we seek puts it on
+ * its page first, and asks for such locks then: either it finds ours, or the
+ * row is there when we look, is listed although we cannot see it, and the
+ * executor notices the conflict.
+ *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
@@ -35,7 +41,6 @@
 typedef struct Condition
 {
 	int			attnum;			/* in the table */
-	bool		is_varlena;
 	bool		is_null_test;
 	bool		null;			/* null test: IS NULL, not IS NOT NULL */
 	BxHasher	hasher;
@@ -53,8 +58,7 @@ struct BxRows
 
 /* Sets up what a scan key asks of a row; false if we cannot tell. */
 static bool
-init_condition(Condition *condition, Relation heap, Relation index,
-			   ScanKey key)
+init_condition(Condition *condition, Relation index, ScanKey key)
 {
 	condition->attnum = index->rd_index->indkey.values[key->sk_attno - 1];
 	if (condition->attnum <= 0)
@@ -62,8 +66,6 @@ init_condition(Condition *condition, Relation heap, Relation index,
 	condition->is_null_test =
 		(key->sk_flags & (SK_SEARCHNULL | SK_SEARCHNOTNULL)) != 0;
 	condition->null = (key->sk_flags & SK_SEARCHNULL) != 0;
-	condition->is_varlena = TupleDescAttr(RelationGetDescr(heap),
-										  condition->attnum - 1)->attlen == -1;
 	bx_hasher_init(&condition->hasher, index, key->sk_attno);
 	return condition->is_null_test || condition->hasher.is_simple;
 }
@@ -89,8 +91,7 @@ bx_rows_begin(IndexScanDesc scan, Relation heap, const BxQuery *query)
 	{
 		Condition  *condition = &rows->conditions[i];
 
-		if (!init_condition(condition, heap, scan->indexRelation,
-							&scan->keyData[i]))
+		if (!init_condition(condition, scan->indexRelation, &scan->keyData[i]))
 			return NULL;
 		condition->elements = &query->elements[element];
 		while (element < query->nelements &&
@@ -119,20 +120,31 @@ has_element(const Condition *condition, uint64 hash)
 	return condition->elements[low].hash == hash;
 }
 
+/* Whether a value has to be unpacked before it can be hashed. */
+static inline bool
+is_packed(Datum value)
+{
+	return VARATT_IS_COMPRESSED(DatumGetPointer(value)) ||
+		VARATT_IS_EXTERNAL(DatumGetPointer(value));
+}
+
 /* Whether a row may meet a condition. */
 static inline bool
 may_meet(const Condition *condition, HeapTuple tuple, TupleDesc desc)
 {
 	bool		isnull;
-	Datum		value = heap_getattr(tuple, condition->attnum, desc, &isnull);
+	Datum		value;
 
+	/* the default of a column that was added later may be of any size */
+	if (!condition->is_null_test && !condition->hasher.is_fixed &&
+		condition->attnum > HeapTupleHeaderGetNatts(tuple->t_data))
+		return true;
+	value = heap_getattr(tuple, condition->attnum, desc, &isnull);
 	if (condition->is_null_test)
 		return isnull == condition->null;
 	if (isnull)
 		return false;
-	if (condition->is_varlena &&
-		(VARATT_IS_COMPRESSED(DatumGetPointer(value)) ||
-		 VARATT_IS_EXTERNAL(DatumGetPointer(value))))
+	if (!condition->hasher.is_fixed && is_packed(value))
 		return true;
 	return has_element(condition, bx_hasher_key(&condition->hasher, value));
 }
@@ -162,6 +174,8 @@ list_rows(const BxRows *rows, Page page, BlockNumber blkno,
 	HeapTupleData tuple;
 	int			n = 0;
 
+	if (max > MaxHeapTuplesPerPage)
+		return -1;				/* damaged: not for us to say */
 	tuple.t_tableOid = RelationGetRelid(rows->heap);
 	for (OffsetNumber off = FirstOffsetNumber; off <= max; off++)
 	{

@@ -260,8 +260,11 @@ search_for_bitmap(IndexScanDesc scan, BxSearch *search, uint8 layout,
 	Found		found = {.tbm = tbm};
 
 	found.rows = bx_rows_begin(scan, heap, search->query);
-	found.most = BX_FEW_PAGES(search->query->nelements);
-	found.pages = palloc(sizeof(BlockNumber) * found.most);
+	if (found.rows)
+	{
+		found.most = BX_FEW_PAGES(search->query->nelements);
+		found.pages = palloc(sizeof(BlockNumber) * found.most);
+	}
 	search->heap_blocks = RelationGetNumberOfBlocks(heap);
 	search->found = add_found_pages;
 	search->arg = &found;
