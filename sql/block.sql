@@ -97,6 +97,30 @@ WHERE (SELECT count(*) FROM growing g WHERE g.k = d.k) = 0;
 SELECT bloomidx_check('growing_k') = count(*) FROM growing;
 DROP TABLE growing;
 
+-- so is a page of many filters, of which one is full, and does not show how many keys it got
+CREATE TABLE uneven (id int, k int, pad text) WITH (autovacuum_enabled = off, fillfactor = 50);
+INSERT INTO uneven SELECT i, i % 7, repeat('x', 100) FROM generate_series(1, 40000) i;
+CREATE INDEX uneven_k ON uneven USING bloomidx (k) WITH (layout = block, pages_per_range = 4);
+UPDATE uneven SET k = 1000 + id WHERE ctid < '(4,1)';
+SELECT bloomidx_summarize('uneven_k') AS rebuilt;
+SELECT bloomidx_summarize('uneven_k') AS nothing_to_do;
+SELECT sum(matching_pages('uneven', 'k = ' || -i)) < 0.001 * 200 * pg_relation_size('uneven') / 8192 AS misses
+FROM generate_series(1, 200) i;
+DROP TABLE uneven;
+
+-- ranges without rows get as much space as others, from CREATE INDEX and from VACUUM
+CREATE TABLE refilled (k int) WITH (autovacuum_enabled = off);
+INSERT INTO refilled SELECT generate_series(1, 20000);
+DELETE FROM refilled WHERE ctid >= '(4,0)' AND ctid < '(8,0)';
+VACUUM refilled;
+CREATE INDEX refilled_k ON refilled USING bloomidx (k) WITH (layout = block, pages_per_range = 2);
+INSERT INTO refilled SELECT generate_series(30001, 30850);
+SELECT max(ctid) < '(8,0)' AS refilled FROM refilled WHERE k > 30000;
+SELECT bloomidx_summarize('refilled_k') AS nothing_to_do;
+SELECT sum(matching_pages('refilled', 'k = ' || -i)) < 0.001 * 200 * pg_relation_size('refilled') / 8192 AS misses
+FROM generate_series(1, 200) i;
+DROP TABLE refilled;
+
 -- an expression that fails in VACUUM leaves the old filters in use
 CREATE FUNCTION picky(int) RETURNS int IMMUTABLE LANGUAGE plpgsql AS $$
 BEGIN

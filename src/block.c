@@ -120,6 +120,31 @@ make_even_page(char *image, uint8 kind, uint32 number,
 	make_page(image, kind, number, geometry, all);
 }
 
+/*
+ * Ranges without keys may get some like the others', or like the typical one:
+ * the smallest filter would be full at once.  Returns the mean of the others.
+ */
+static double
+fill_in_counts(double *counts, int n, double typical)
+{
+	double		sum = 0;
+	int			counted = 0;
+
+	for (int i = 0; i < n; i++)
+	{
+		sum += counts[i];
+		counted += counts[i] > 0;
+	}
+	if (counted > 0)
+		typical = sum / counted;
+	for (int i = 0; i < n; i++)
+	{
+		if (counts[i] == 0)
+			counts[i] = typical;
+	}
+	return typical;
+}
+
 /* Refuses a page that is not this page of filters.  Any lock will do. */
 static void
 check_identity(Relation index, Buffer buffer, uint8 kind, uint32 number,
@@ -220,13 +245,26 @@ bx_block_measure(const char *image, int nranges, BxBlockFill *sum)
 	}
 }
 
-/* Whether a page has so many keys that a rebuild would make it better. */
+/* The mean rate of the filters that have keys. */
+static double
+rate_of_fill(const BxBlockFill *fill)
+{
+	return fill->filters > 0 ? fill->rates / fill->filters : 0;
+}
+
+/*
+ * Whether a page is so full that a rebuild would make it better: fuller than
+ * when it was made.  Else it is as good as it can be with so many ranges.
+ */
 bool
 bx_block_is_overfull(const char *image, const BxBlockFill *fill, double target)
 {
-	return fill->filters > 0 &&
-		fill->rates / fill->filters > target * BX_RATE_TOLERANCE &&
-		fill->keys > BxPageGetOpaque(image)->keys * BX_KEYS_TOLERANCE;
+	const BxPageOpaqueData *opaque = BxPageGetOpaque(image);
+	double		rate = rate_of_fill(fill);
+
+	return rate > target * BX_RATE_TOLERANCE &&
+		(rate > opaque->rate * BX_RATE_GROWTH ||
+		 fill->keys > opaque->keys * BX_KEYS_TOLERANCE);
 }
 
 /* Notes in a page with all its bits how full it is. */
@@ -237,6 +275,7 @@ set_baseline(char *image, int nranges, BxBlockFill *fill)
 
 	bx_block_measure(image, nranges, fill);
 	opaque->keys = (uint32) ceil(fill->keys);
+	opaque->rate = rate_of_fill(fill);
 	if (fill->doubtful > 0)
 		opaque->flags |= BX_BLOCK_DOUBT;
 }
@@ -473,31 +512,21 @@ flush_keys(BlockBuild *bb)
 }
 
 /*
- * Chooses the sizes of the page at work by the keys that have come.  Ranges
- * that have not are taken to be like the others; so is the last one, which may
- * still grow.
+ * Chooses the sizes of the page at work by the keys that have come.  The last
+ * range that has any may still grow, so it is taken to be like the others.
  */
 static void
 choose_sizes(BlockBuild *bb)
 {
-	double		keys[BX_MAX_BLOCK_RANGES] = {0};
-	double		sum = 0;
-	int			n = 0;
-	double		mean;
+	double		keys[BX_MAX_BLOCK_RANGES];
 
-	for (int i = 0; i <= bb->child; i++)
-	{
-		sum += bb->counts[i];
-		n += bb->counts[i] > 0;
-	}
-	mean = n > 0 ? sum / n : bb->typical_keys;
-	for (int i = 0; i < bb->geometry.nranges; i++)
-		keys[i] = i < bb->child ? bb->counts[i] :
-			i == bb->child ? Max(bb->counts[i], mean) : mean;
+	memcpy(keys, bb->counts, sizeof(keys));
+	bb->typical_keys = fill_in_counts(keys, bb->geometry.nranges,
+									  bb->typical_keys);
+	if (bb->child >= 0)
+		keys[bb->child] = Max(keys[bb->child], bb->typical_keys);
 	make_page(bb->image.data, BX_PAGE_BLOCK, bb->number, &bb->geometry, keys);
 	bb->has_image = true;
-	if (n > 0)
-		bb->typical_keys = mean;
 }
 
 static void
@@ -1114,6 +1143,7 @@ typedef struct PageRebuild
 {
 	BxVacuum   *vacuum;
 	Geometry	geometry;
+	double		typical_keys;	/* of a range, for pages that have none */
 	uint32		number;
 	double		counts[BX_MAX_BLOCK_RANGES];
 	PGAlignedBlock image;
@@ -1170,25 +1200,6 @@ scan_page_ranges(PageRebuild *rebuild, BxRangeCallback callback)
 	bx_vacuum_scan_ranges(rebuild->vacuum, rebuild->geometry.lg_base,
 						  (uint64) rebuild->number * rebuild->geometry.nranges,
 						  rebuild->geometry.nranges, callback, rebuild);
-}
-
-/* Ranges without rows may get some like the others'. */
-static void
-fill_in_counts(PageRebuild *rebuild)
-{
-	double		sum = 0;
-	int			n = 0;
-
-	for (int i = 0; i < rebuild->geometry.nranges; i++)
-	{
-		sum += rebuild->counts[i];
-		n += rebuild->counts[i] > 0;
-	}
-	for (int i = 0; i < rebuild->geometry.nranges; i++)
-	{
-		if (rebuild->counts[i] == 0 && n > 0)
-			rebuild->counts[i] = sum / n;
-	}
 }
 
 /* ORs the image's filters into the scratch page, where others set bits, too. */
@@ -1252,7 +1263,8 @@ rebuild_page(void *arg)
 
 	memset(rebuild->counts, 0, sizeof(rebuild->counts));
 	scan_page_ranges(rebuild, count_range);
-	fill_in_counts(rebuild);
+	fill_in_counts(rebuild->counts, rebuild->geometry.nranges,
+				   rebuild->typical_keys);
 	make_page(rebuild->image.data, BX_PAGE_SCRATCH, rebuild->number,
 			  &rebuild->geometry, rebuild->counts);
 	bx_page_write_new(index, BX_SCRATCH_BLKNO, rebuild->image.data, true);
@@ -1310,6 +1322,7 @@ block_repair(BxVacuum *vacuum)
 		return;
 	rebuild->vacuum = vacuum;
 	rebuild->geometry = bx_block_geometry(&meta);
+	rebuild->typical_keys = meta.stats.range_keys;
 	ranges = bx_dir_ranges(RelationGetNumberOfBlocks(vacuum->heap),
 						   meta.lg_base);
 	for (uint32 i = 0; i < meta.block_pages &&
