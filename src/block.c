@@ -44,12 +44,15 @@
 
 #include "bloomidx.h"
 
-/* The heap is sampled in so many places, ... */
-#define SAMPLE_WINDOWS		16
+/* The heap is sampled in so many places, from its first to its last range, ... */
+#define SAMPLE_WINDOWS		32
 
-/* ... in each of which so many ranges, but not many more pages, are read. */
+/*
+ * ... in each of which so many ranges are read, but fewer if they would be more
+ * pages; two at least, as the last one may have little yet.
+ */
 #define SAMPLE_RANGES		4
-#define SAMPLE_PAGES		256
+#define SAMPLE_PAGES		64
 
 /* A unit of a build has about so many heap blocks. */
 #define UNIT_BLOCKS			16384
@@ -306,9 +309,20 @@ mean_rate(const double *keys, int n, Size size, double target)
 }
 
 /*
- * The ranges that a page should have, if in n places of the heap a range has
- * so many keys: the most with which the mean rate meets the target.  One page
- * is the most that a filter can have.
+ * Whether filters of this size will do: on average, and in the last place,
+ * which is what the ranges that come later will be like.
+ */
+static bool
+is_large_enough(const double *keys, int n, Size size, double target)
+{
+	return mean_rate(keys, n, size, target) <= target &&
+		bx_packed_rate(keys[n - 1], size, target) <= target * BX_RATE_TOLERANCE;
+}
+
+/*
+ * The ranges that a page should have, if in n places of the heap, in order, a
+ * range has so many keys: the most with which the rate meets the target.  One
+ * page is the most that a filter can have.
  */
 int
 bx_block_choose_ranges(const double *keys, int n, double target)
@@ -322,7 +336,7 @@ bx_block_choose_ranges(const double *keys, int n, double target)
 	{
 		int			middle = (low + high) / 2;
 
-		if (mean_rate(keys, n, nth_size(middle), target) <= target)
+		if (is_large_enough(keys, n, nth_size(middle), target))
 			high = middle;
 		else
 			low = middle + 1;
@@ -356,28 +370,42 @@ add_to_sample(void *arg, uint32 range, double done, const uint64 *keys,
 
 /*
  * Samples the keys per range in some places of the heap, and returns the
- * number of places that had any.  Neighbouring ranges share a page, so only
- * their mean counts.
+ * number of places that had any, or one.  Neighbouring ranges share a page, so
+ * only their mean counts.
  */
 static int
 sample_keys(BxBuild *build, uint8 lg_base, double *keys)
 {
 	uint64		ranges = bx_dir_ranges(build->heap_blocks, lg_base);
-	uint64		window = Max(1, Min(SAMPLE_RANGES, SAMPLE_PAGES >> lg_base));
-	uint64		step = Max(ranges / SAMPLE_WINDOWS, window);
+	uint64		window = Max(2, Min(SAMPLE_RANGES, SAMPLE_PAGES >> lg_base));
+	int			places = Max(1, Min(SAMPLE_WINDOWS, ranges / window));
+	uint64		step = places > 1 ? (ranges - window) / (places - 1) : 0;
 	BxHeapScan *scan;
 	int			n = 0;
 
 	scan = bx_heapscan_begin(build->heap, build->index, build->indexInfo,
 							 build->memory / 8);
-	for (uint64 first = 0; first < ranges && n < SAMPLE_WINDOWS; first += step)
+	for (int i = 0; i < places; i++)
 	{
+		uint64		first = i < places - 1 ? i * step : ranges - Min(window, ranges);
 		Sample		sample = {0};
 
 		bx_heapscan_ranges(scan, lg_base, first, Min(first + window, ranges),
 						   build->heap_blocks, add_to_sample, &sample);
 		if (sample.nranges > 0)
 			keys[n++] = sample.keys / sample.nranges;
+	}
+
+	/* if all keys are elsewhere, they may be as many as rows can have */
+	if (n == 0)
+	{
+		int			natts = build->indexInfo->ii_NumIndexKeyAttrs;
+		double		rows;
+		double		unused;
+
+		bx_heapscan_tuples(scan, &rows, &unused);
+		rows = Max(rows / (places * window), 1 << lg_base);
+		keys[n++] = (rows + 1) * natts;
 	}
 	bx_heapscan_end(scan);
 	return n;
@@ -423,8 +451,6 @@ block_build_plan(BxBuild *build, BxMetaPageData *meta)
 	double		sum = 0;
 	uint64		page_blocks;
 
-	if (n == 0)
-		keys[n++] = 1;			/* as long as no key comes, it does not matter */
 	for (int i = 0; i < n; i++)
 		sum += keys[i];
 	meta->stats.range_keys = sum / n;
