@@ -162,7 +162,10 @@ check_identity(Relation index, Buffer buffer, uint8 kind, uint32 number,
 						  "another page of filters");
 }
 
-/* Refuses a page whose filters are not one behind the other. */
+/*
+ * Refuses a page whose filters are not one behind the other, or have sizes that
+ * none has: a filter that seems to start elsewhere would lose its keys.
+ */
 void
 bx_block_check_offsets(Relation index, BlockNumber blkno, Page page,
 					   const Geometry *geometry)
@@ -172,7 +175,8 @@ bx_block_check_offsets(Relation index, BlockNumber blkno, Page page,
 	bool		valid = offsets[0] == 0 && offsets[n] <= BX_BLOCK_SPACE(n);
 
 	for (int i = 0; i < n; i++)
-		valid &= offsets[i] < offsets[i + 1];
+		valid &= offsets[i] < offsets[i + 1] &&
+			bx_packed_size_is_possible(offsets[i + 1] - offsets[i]);
 	if (!valid)
 		bx_page_corrupted(index, blkno, "impossible offsets of filters");
 }
@@ -186,7 +190,8 @@ get_filter(Relation index, Buffer buffer, const Geometry *geometry, int i,
 	const uint16 *offsets = BxPageGetOffsets(page, geometry->nranges);
 
 	if (offsets[i] >= offsets[i + 1] ||
-		offsets[i + 1] > BX_BLOCK_SPACE(geometry->nranges))
+		offsets[i + 1] > BX_BLOCK_SPACE(geometry->nranges) ||
+		!bx_packed_size_is_possible(offsets[i + 1] - offsets[i]))
 		bx_page_corrupted(index, BufferGetBlockNumber(buffer),
 						  "impossible offsets of filters");
 	*size = offsets[i + 1] - offsets[i];

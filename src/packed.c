@@ -17,12 +17,13 @@
 #define MARKER_AT			0
 #define IMPLEMENTATION_AT	1
 #define PROBES_AT			2
+#define RESERVED_AT			3	/* two bytes */
 
 /* What a filter in doubt has in place of its implementation or its probes. */
 #define DOUBT_IMPLEMENTATION	0xFF
 #define DOUBT_PROBES			(BX_PACKED_MAX_PROBES + 1)
 
-/* Multiplier of the walk, as in bx_filter_next, and its eighth power. */
+/* Multiplier of the walk, as in bx_filter_next. */
 #define WALK				UINT32_C(0x9e3779b9)
 
 /* A filter taken apart. */
@@ -45,10 +46,10 @@ take_apart(const char *filter, size_t size)
 	Parts		parts = {0};
 	const uint8_t *end = (const uint8_t *) filter + size;
 
+	if (!bx_packed_size_is_possible(size))
+		return parts;
 	if (size < BX_PACKED_LINE)
 	{
-		if (size < BX_PACKED_MIN_SIZE)
-			return parts;
 		parts.bits = (uint32_t) (size - 1) * 8;
 		parts.probes = end[-1];
 	}
@@ -56,8 +57,8 @@ take_apart(const char *filter, size_t size)
 	{
 		const uint8_t *trailer = end - BX_PACKED_TRAILER;
 
-		if (size < BX_PACKED_LINE + BX_PACKED_TRAILER ||
-			trailer[MARKER_AT] != MARKER || trailer[IMPLEMENTATION_AT] != 0)
+		if (trailer[MARKER_AT] != MARKER || trailer[IMPLEMENTATION_AT] != 0 ||
+			trailer[RESERVED_AT] != 0 || trailer[RESERVED_AT + 1] != 0)
 			return parts;
 		parts.lines = count_lines(size);
 		parts.probes = trailer[PROBES_AT];

@@ -214,6 +214,12 @@ else
 	add_damage('filters', 'offsets_first', sub { replaced($_[0], $offsets, pack('v', 1)) });
 	add_damage('filters', 'offsets_back', sub { replaced($_[0], $offsets + 4, substr($_[0], $offsets, 2)) });
 
+	# One that starts later than it does, or earlier, has a size that none has.
+	my $second = unpack 'v', substr(good_page('filters'), $offsets + 2, 2);
+	cmp_ok($second, '>', 64, 'filters are large');
+	add_damage('filters', 'offset_later', sub { replaced($_[0], $offsets + 2, pack('v', $second + 8)) });
+	add_damage('filters', 'offset_earlier', sub { replaced($_[0], $offsets + 2, pack('v', $second - 8)) });
+
 	# Fewer pages than there are would hide rows.
 	my $pages = $content + $meta_field{block_pages};
 	add_damage('meta', 'no_pages', sub { replaced($_[0], $pages, pack('V', 0)) });
