@@ -444,6 +444,7 @@ typedef struct BlockBuild
 
 	/* sums of the unit, for the statistics */
 	double		filters;
+	double		doubtful;
 	double		all_keys;
 	double		rates;
 } BlockBuild;
@@ -584,6 +585,7 @@ finish_page(BxBuild *build)
 	flush_keys(bb);
 	set_baseline(bb->image.data, bb->geometry.nranges, &fill);
 	bb->filters += fill.filters;
+	bb->doubtful += fill.doubtful;
 	bb->all_keys += fill.keys;
 	bb->rates += fill.rates;
 	put_page(build->index, bx_block_of_page(bb->number), bb->image.data);
@@ -678,10 +680,26 @@ block_build_unit(BxBuild *build, BxUnitResult *result)
 				   bb->typical_keys);
 	result->block = bx_block_of_page(bb->number);
 	result->sums.slices = bb->filters;	/* that are summed up here */
+	result->sums.segments = bb->doubtful;
 	result->sums.range_keys = bb->all_keys;
 	result->sums.segment_rate = bb->rates;
-	bb->filters = bb->all_keys = bb->rates = 0;
+	bb->filters = bb->doubtful = bb->all_keys = bb->rates = 0;
 	bb->started = false;
+}
+
+/*
+ * Tells the planner what all filters together are like.  Those in doubt match
+ * everything, and do not show their keys.  If no filter tells, what is known
+ * stays.
+ */
+static void
+set_means(BxStats *stats, double filters, double doubtful, double keys,
+		  double rates)
+{
+	if (filters > 0)
+		stats->range_keys = keys / filters;
+	if (filters + doubtful > 0)
+		stats->segment_rate = (rates + doubtful) / (filters + doubtful);
 }
 
 /* Makes what pages are missing, and counts them. */
@@ -690,13 +708,16 @@ block_build_publish(BxBuild *build, BxMetaPageData *meta)
 {
 	const BxBuildShared *shared = build->shared;
 	Geometry	geometry = bx_block_geometry(meta);
+	double		sampled_keys = meta->stats.range_keys;
 	double		filters = 0;
+	double		doubtful = 0;
 	double		keys = 0;
 	double		rates = 0;
 
 	for (uint64 unit = 0; unit < shared->nunits; unit++)
 	{
 		filters += shared->results[unit].sums.slices;
+		doubtful += shared->results[unit].sums.segments;
 		keys += shared->results[unit].sums.range_keys;
 		rates += shared->results[unit].sums.segment_rate;
 	}
@@ -706,6 +727,9 @@ block_build_publish(BxBuild *build, BxMetaPageData *meta)
 	/* if no key has come, the first one will tell the geometry */
 	if (RelationGetNumberOfBlocks(build->index) <= BX_SCRATCH_BLKNO)
 		return;
+	meta->stats.range_keys = sampled_keys;
+	meta->stats.segment_rate = meta->false_positive_rate;
+	set_means(&meta->stats, filters, doubtful, keys, rates);
 	put_scratch(build->index, &geometry);
 	for (uint64 unit = 0; unit < shared->nunits; unit++)
 	{
@@ -713,17 +737,12 @@ block_build_publish(BxBuild *build, BxMetaPageData *meta)
 			put_even_pages(build->index, &geometry,
 						   first_page_of_unit(shared, unit),
 						   first_page_of_unit(shared, unit + 1),
-						   filters > 0 ? keys / filters : 1);
+						   meta->stats.range_keys);
 	}
 	meta->block_ranges = geometry.nranges;
 	meta->block_pages = first_page_of_unit(shared, shared->nunits);
 	meta->stats.segments = meta->block_pages;
 	meta->stats.ranges_per_page = geometry.nranges;
-	if (filters > 0)
-	{
-		meta->stats.range_keys = keys / filters;
-		meta->stats.segment_rate = rates / filters;
-	}
 }
 
 /*
@@ -760,6 +779,7 @@ choose_geometry(BxMetaPageData *meta, Relation index, Relation heap,
 	keys = keys * (1 << meta->lg_base) + natts;
 	meta->block_ranges = bx_block_choose_ranges(&keys, 1, meta->false_positive_rate);
 	meta->stats.range_keys = keys;
+	meta->stats.segment_rate = meta->false_positive_rate;
 	meta->stats.ranges_per_page = meta->block_ranges;
 }
 
@@ -776,7 +796,7 @@ keys_of_last_page(Relation index, const BxMetaPageData *meta)
 	bx_block_read_page(index, meta->block_pages - 1, &geometry, NULL, page.data);
 	bx_block_measure(page.data, geometry.nranges, &fill);
 	return fill.filters >= Min(BX_FEW_CHILDREN, geometry.nranges) ?
-		fill.keys / fill.filters : meta->stats.range_keys;
+		fill.keys / fill.filters : Max(meta->stats.range_keys, 1);
 }
 
 /*
@@ -1386,6 +1406,7 @@ block_collect_stats(Relation index, BxStats *stats,
 	stats->segments = meta.block_pages;
 	stats->ranges_per_page = meta.block_ranges;
 	stats->range_keys = meta.stats.range_keys;
+	stats->segment_rate = meta.stats.segment_rate;
 	for (uint32 i = 0; i < meta.block_pages; i++)
 	{
 		PGAlignedBlock page;
@@ -1399,12 +1420,7 @@ block_collect_stats(Relation index, BxStats *stats,
 		keys += fill.keys;
 		rates += fill.rates;
 	}
-
-	/* filters in doubt do not tell their keys, but do match everything */
-	if (filters > 0)
-		stats->range_keys = keys / filters;
-	if (filters + doubtful > 0)
-		stats->segment_rate = (rates + doubtful) / (filters + doubtful);
+	set_means(stats, filters, doubtful, keys, rates);
 }
 
 /* All pages are read, whatever the search is for. */

@@ -364,7 +364,7 @@ void
 bx_packed_share(const double *keys, int n, size_t space, uint16_t *sizes)
 {
 	double		low = 0;
-	double		high = 1024;
+	double		high = (double) space * 8;
 
 	/* the most bits per key that fit, to a hundredth */
 	while (high - low > 0.01)
