@@ -65,6 +65,9 @@
  */
 #define AUTO_RANGE_KEYS		512
 
+/* VACUUM gives up when so many pages could not be rebuilt. */
+#define MAX_FAILURES		3
+
 /* Elements from which on a page is copied rather than kept locked. */
 #define MANY_ELEMENTS		8
 
@@ -210,15 +213,25 @@ bx_block_of_page(uint32 number)
 	return (BlockNumber) blkno;
 }
 
+/* Refuses a file that ends before a block that must be there. */
+static void
+check_length(Relation index, BlockNumber nblocks, BlockNumber blkno)
+{
+	if (blkno >= nblocks)
+		bx_page_corrupted(index, blkno, "there are fewer pages than counted");
+}
+
 /* Copies a page of filters, checked. */
 void
 bx_block_read_page(Relation index, uint32 number, const Geometry *geometry,
 				   BufferAccessStrategy strategy, char *copy)
 {
 	BlockNumber blkno = bx_block_of_page(number);
-	Buffer		buffer = ReadBufferExtended(index, MAIN_FORKNUM, blkno,
-											RBM_NORMAL, strategy);
+	Buffer		buffer;
 
+	check_length(index, RelationGetNumberOfBlocks(index), blkno);
+	buffer = ReadBufferExtended(index, MAIN_FORKNUM, blkno, RBM_NORMAL,
+								strategy);
 	LockBuffer(buffer, BUFFER_LOCK_SHARE);
 	check_identity(index, buffer, BX_PAGE_BLOCK, number, geometry);
 	memcpy(copy, BufferGetPage(buffer), BLCKSZ);
@@ -753,6 +766,7 @@ typedef struct BlockInsert
 {
 	Geometry	geometry;
 	uint32		npages;			/* there are at least so many */
+	BlockNumber index_blocks;	/* and the file has so many blocks */
 } BlockInsert;
 
 /* Notes what pages there are: most rows belong to one of them. */
@@ -763,6 +777,7 @@ block_insert_begin(const BxMetaPageData *meta)
 
 	state->geometry = bx_block_geometry(meta);
 	state->npages = meta->block_pages;
+	state->index_blocks = 0;
 	return state;
 }
 
@@ -967,6 +982,7 @@ pin_pages(BxInsert *insert, Relation heap, ItemPointer tid, RowPages *pages)
 {
 	BlockInsert *state = insert->layout_state;
 	BlockNumber blkno = ItemPointerGetBlockNumber(tid);
+	BlockNumber page;
 	uint32		range;
 
 	if (state->npages == 0 ||
@@ -978,7 +994,11 @@ pin_pages(BxInsert *insert, Relation heap, ItemPointer tid, RowPages *pages)
 	pages->geometry = &state->geometry;
 	pages->number = range / state->geometry.nranges;
 	pages->child = range % state->geometry.nranges;
-	pages->buffer = ReadBuffer(insert->index, bx_block_of_page(pages->number));
+	page = bx_block_of_page(pages->number);
+	if (page >= state->index_blocks)
+		state->index_blocks = RelationGetNumberOfBlocks(insert->index);
+	check_length(insert->index, state->index_blocks, page);
+	pages->buffer = ReadBuffer(insert->index, page);
 	pages->scratch = InvalidBuffer;
 }
 
@@ -1076,6 +1096,9 @@ test_page(BlockSearch *state, Page page, bool interruptible)
 	{
 		uint8	   *found = key == 0 ? state->matches : state->found;
 
+		if (key > 0 && memchr(state->matches, 1, n) == NULL)
+			return;
+
 		/* every key has elements, and those of a key stand together */
 		probe_page(state, page, query->elements[element++].hash, found);
 		for (; element < query->nelements &&
@@ -1122,6 +1145,12 @@ search_page(BlockSearch *state, uint32 number)
 	}
 }
 
+static int64
+count_reads(void)
+{
+	return pgBufferUsage.shared_blks_read + pgBufferUsage.local_blks_read;
+}
+
 /*
  * Asks for the pages ahead, as soon as one had to be read: what is in memory
  * anyway needs no asking.
@@ -1166,9 +1195,10 @@ block_search(BxSearch *search)
 	bx_meta_read(index, &meta);
 	if (meta.block_pages == 0)
 		return;
-	if (RelationGetNumberOfBlocks(index) <= bx_block_of_page(meta.block_pages - 1))
-		bx_page_corrupted(index, BX_METAPAGE_BLKNO,
-						  "there are fewer pages than counted");
+	check_length(index, RelationGetNumberOfBlocks(index),
+				 bx_block_of_page(meta.block_pages - 1));
+	if (meta.lg_base != search->lg_base)
+		bx_page_corrupted(index, BX_METAPAGE_BLKNO, "pages_per_range has changed");
 	state->search = search;
 	state->geometry = bx_block_geometry(&meta);
 	state->probe = bx_packed_choose_probe();
@@ -1176,11 +1206,11 @@ block_search(BxSearch *search)
 				 meta.block_pages);
 	for (uint32 i = 0; i < npages; i++)
 	{
-		int64		reads = pgBufferUsage.shared_blks_read;
+		int64		reads = count_reads();
 
 		CHECK_FOR_INTERRUPTS();
 		search_page(state, i);
-		if (pgBufferUsage.shared_blks_read > reads)
+		if (count_reads() > reads)
 			prefetch_pages(index, i, npages, distance, &asked);
 		add_matches(state, i, ranges);
 	}
@@ -1334,8 +1364,8 @@ needs_rebuild(const PageRebuild *rebuild, const char *page)
 {
 	BxBlockFill fill;
 
-	/* what failed for one page would fail for the next, too */
-	if (rebuild->vacuum->failures > 0 || rebuild->vacuum->drop_only)
+	/* what has failed so often will go on to fail */
+	if (rebuild->vacuum->failures >= MAX_FAILURES || rebuild->vacuum->drop_only)
 		return false;
 	bx_block_measure(page, rebuild->geometry.nranges, &fill);
 	return fill.doubtful > 0 ||
