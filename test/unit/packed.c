@@ -247,14 +247,14 @@ spread_exact_rates(int n, int lines, double *rates)
 }
 
 /* What filters of a size, all full, turned out to be. */
-typedef struct Measured
+struct Measured
 {
 	int			probes;
 	double		questions;
 	double		found;			/* questions for strange keys that matched */
 	double		keys;			/* means of what bx_packed_fill tells */
 	double		rate;
-} Measured;
+};
 
 static void
 check_fill(const char *filter, size_t payload, const BxPackedFill *fill)
@@ -270,7 +270,8 @@ check_fill(const char *filter, size_t payload, const BxPackedFill *fill)
 
 /* Fills many filters of a size, and asks them for keys that they have not. */
 static void
-measure(int n, size_t size, size_t payload, double rate, Measured *result)
+measure(int n, size_t size, size_t payload, double rate,
+		struct Measured *result)
 {
 	int			lines = (int) (size / BX_PACKED_LINE);
 	int			filters = lines == 0 ? 1000 : 4096 / lines;
@@ -324,7 +325,7 @@ test_rate(int bits, size_t size)
 	double		chosen;
 	double		expected;
 	double		planned = bx_packed_rate(n, size, TARGET);
-	Measured	m;
+	struct Measured m;
 
 	/* of few bits, one more or less does not change the number of keys */
 	if (n < 2 || n == (int) (payload * 8) / (bits - 1))
