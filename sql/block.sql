@@ -82,6 +82,19 @@ SELECT sum(matching_pages('few', 'k = ' || -i)) < 0.002 * 200 * pg_relation_size
 FROM generate_series(1, 200) i;
 DROP TABLE few;
 
+-- the heap's end is sampled, too: all keys there, or all but NULLs
+CREATE TABLE tail (id int, k int, pad text) WITH (autovacuum_enabled = off);
+INSERT INTO tail SELECT i, CASE WHEN i > 59000 THEN i END, repeat('x', 100) FROM generate_series(1, 60000) i;
+CREATE INDEX tail_id ON tail USING bloomidx (id) WITH (layout = block, pages_per_range = 1) WHERE id > 59900;
+CREATE INDEX tail_k ON tail USING bloomidx (k) WITH (layout = block, pages_per_range = 1);
+SELECT sum(matching_pages('tail', 'id > 59900 AND id = ' || 70000 + i)) < 0.001 * 200 * pg_relation_size('tail') / 8192 AS misses,
+	sum(matching_pages('tail', 'k = ' || -i)) < 0.001 * 200 * pg_relation_size('tail') / 8192 AS misses
+FROM generate_series(1, 200) i;
+-- a few rows that the sample cannot have seen: filters are made for as many as all rows would have
+CREATE INDEX tail_seldom ON tail USING bloomidx (id) WITH (layout = block, pages_per_range = 1) WHERE id BETWEEN 29580 AND 29600;
+SELECT index_pages('tail_seldom') > 10 AS careful, index_pages('tail_id') > 10 AS seen;
+DROP TABLE tail;
+
 -- filters that got more keys than they were made for are rebuilt, with the space shared out anew
 CREATE TABLE growing (id int, k int, pad text) WITH (autovacuum_enabled = off, fillfactor = 50);
 INSERT INTO growing SELECT i, i % 7, repeat('x', 100) FROM generate_series(1, 40000) i;
@@ -96,6 +109,30 @@ SELECT count(*) FROM (SELECT DISTINCT k FROM growing) d
 WHERE (SELECT count(*) FROM growing g WHERE g.k = d.k) = 0;
 SELECT bloomidx_check('growing_k') = count(*) FROM growing;
 DROP TABLE growing;
+
+-- so is a page of many filters, of which one is full, and does not show how many keys it got
+CREATE TABLE uneven (id int, k int, pad text) WITH (autovacuum_enabled = off, fillfactor = 50);
+INSERT INTO uneven SELECT i, i % 7, repeat('x', 100) FROM generate_series(1, 40000) i;
+CREATE INDEX uneven_k ON uneven USING bloomidx (k) WITH (layout = block, pages_per_range = 4);
+UPDATE uneven SET k = 1000 + id WHERE ctid < '(4,1)';
+SELECT bloomidx_summarize('uneven_k') AS rebuilt;
+SELECT bloomidx_summarize('uneven_k') AS nothing_to_do;
+SELECT sum(matching_pages('uneven', 'k = ' || -i)) < 0.001 * 200 * pg_relation_size('uneven') / 8192 AS misses
+FROM generate_series(1, 200) i;
+DROP TABLE uneven;
+
+-- ranges without rows get as much space as others, from CREATE INDEX and from VACUUM
+CREATE TABLE refilled (k int) WITH (autovacuum_enabled = off);
+INSERT INTO refilled SELECT generate_series(1, 20000);
+DELETE FROM refilled WHERE ctid >= '(4,0)' AND ctid < '(8,0)';
+VACUUM refilled;
+CREATE INDEX refilled_k ON refilled USING bloomidx (k) WITH (layout = block, pages_per_range = 2);
+INSERT INTO refilled SELECT generate_series(30001, 30850);
+SELECT max(ctid) < '(8,0)' AS refilled FROM refilled WHERE k > 30000;
+SELECT bloomidx_summarize('refilled_k') AS nothing_to_do;
+SELECT sum(matching_pages('refilled', 'k = ' || -i)) < 0.001 * 200 * pg_relation_size('refilled') / 8192 AS misses
+FROM generate_series(1, 200) i;
+DROP TABLE refilled;
 
 -- an expression that fails in VACUUM leaves the old filters in use
 CREATE FUNCTION picky(int) RETURNS int IMMUTABLE LANGUAGE plpgsql AS $$

@@ -44,12 +44,15 @@
 
 #include "bloomidx.h"
 
-/* The heap is sampled in so many places, ... */
-#define SAMPLE_WINDOWS		16
+/* The heap is sampled in so many places, from its first to its last range, ... */
+#define SAMPLE_WINDOWS		32
 
-/* ... in each of which so many ranges, but not many more pages, are read. */
+/*
+ * ... in each of which so many ranges are read, but fewer if they would be more
+ * pages; two at least, as the last one may have little yet.
+ */
 #define SAMPLE_RANGES		4
-#define SAMPLE_PAGES		256
+#define SAMPLE_PAGES		64
 
 /* A unit of a build has about so many heap blocks. */
 #define UNIT_BLOCKS			16384
@@ -61,6 +64,9 @@
  * 75 a page, 8 pages take a third less time than one page does.
  */
 #define AUTO_RANGE_KEYS		512
+
+/* VACUUM gives up when so many pages could not be rebuilt. */
+#define MAX_FAILURES		3
 
 /* Elements from which on a page is copied rather than kept locked. */
 #define MANY_ELEMENTS		8
@@ -120,6 +126,31 @@ make_even_page(char *image, uint8 kind, uint32 number,
 	make_page(image, kind, number, geometry, all);
 }
 
+/*
+ * Ranges without keys may get some like the others', or like the typical one:
+ * the smallest filter would be full at once.  Returns the mean of the others.
+ */
+static double
+fill_in_counts(double *counts, int n, double typical)
+{
+	double		sum = 0;
+	int			counted = 0;
+
+	for (int i = 0; i < n; i++)
+	{
+		sum += counts[i];
+		counted += counts[i] > 0;
+	}
+	if (counted > 0)
+		typical = sum / counted;
+	for (int i = 0; i < n; i++)
+	{
+		if (counts[i] == 0)
+			counts[i] = typical;
+	}
+	return typical;
+}
+
 /* Refuses a page that is not this page of filters.  Any lock will do. */
 static void
 check_identity(Relation index, Buffer buffer, uint8 kind, uint32 number,
@@ -134,7 +165,10 @@ check_identity(Relation index, Buffer buffer, uint8 kind, uint32 number,
 						  "another page of filters");
 }
 
-/* Refuses a page whose filters are not one behind the other. */
+/*
+ * Refuses a page whose filters are not one behind the other, or have sizes that
+ * none has: a filter that seems to start elsewhere would lose its keys.
+ */
 void
 bx_block_check_offsets(Relation index, BlockNumber blkno, Page page,
 					   const Geometry *geometry)
@@ -144,7 +178,8 @@ bx_block_check_offsets(Relation index, BlockNumber blkno, Page page,
 	bool		valid = offsets[0] == 0 && offsets[n] <= BX_BLOCK_SPACE(n);
 
 	for (int i = 0; i < n; i++)
-		valid &= offsets[i] < offsets[i + 1];
+		valid &= offsets[i] < offsets[i + 1] &&
+			bx_packed_size_is_possible(offsets[i + 1] - offsets[i]);
 	if (!valid)
 		bx_page_corrupted(index, blkno, "impossible offsets of filters");
 }
@@ -158,7 +193,8 @@ get_filter(Relation index, Buffer buffer, const Geometry *geometry, int i,
 	const uint16 *offsets = BxPageGetOffsets(page, geometry->nranges);
 
 	if (offsets[i] >= offsets[i + 1] ||
-		offsets[i + 1] > BX_BLOCK_SPACE(geometry->nranges))
+		offsets[i + 1] > BX_BLOCK_SPACE(geometry->nranges) ||
+		!bx_packed_size_is_possible(offsets[i + 1] - offsets[i]))
 		bx_page_corrupted(index, BufferGetBlockNumber(buffer),
 						  "impossible offsets of filters");
 	*size = offsets[i + 1] - offsets[i];
@@ -177,15 +213,25 @@ bx_block_of_page(uint32 number)
 	return (BlockNumber) blkno;
 }
 
+/* Refuses a file that ends before a block that must be there. */
+static void
+check_length(Relation index, BlockNumber nblocks, BlockNumber blkno)
+{
+	if (blkno >= nblocks)
+		bx_page_corrupted(index, blkno, "there are fewer pages than counted");
+}
+
 /* Copies a page of filters, checked. */
 void
 bx_block_read_page(Relation index, uint32 number, const Geometry *geometry,
 				   BufferAccessStrategy strategy, char *copy)
 {
 	BlockNumber blkno = bx_block_of_page(number);
-	Buffer		buffer = ReadBufferExtended(index, MAIN_FORKNUM, blkno,
-											RBM_NORMAL, strategy);
+	Buffer		buffer;
 
+	check_length(index, RelationGetNumberOfBlocks(index), blkno);
+	buffer = ReadBufferExtended(index, MAIN_FORKNUM, blkno, RBM_NORMAL,
+								strategy);
 	LockBuffer(buffer, BUFFER_LOCK_SHARE);
 	check_identity(index, buffer, BX_PAGE_BLOCK, number, geometry);
 	memcpy(copy, BufferGetPage(buffer), BLCKSZ);
@@ -220,13 +266,26 @@ bx_block_measure(const char *image, int nranges, BxBlockFill *sum)
 	}
 }
 
-/* Whether a page has so many keys that a rebuild would make it better. */
+/* The mean rate of the filters that have keys. */
+static double
+rate_of_fill(const BxBlockFill *fill)
+{
+	return fill->filters > 0 ? fill->rates / fill->filters : 0;
+}
+
+/*
+ * Whether a page is so full that a rebuild would make it better: fuller than
+ * when it was made.  Else it is as good as it can be with so many ranges.
+ */
 bool
 bx_block_is_overfull(const char *image, const BxBlockFill *fill, double target)
 {
-	return fill->filters > 0 &&
-		fill->rates / fill->filters > target * BX_RATE_TOLERANCE &&
-		fill->keys > BxPageGetOpaque(image)->keys * BX_KEYS_TOLERANCE;
+	const BxPageOpaqueData *opaque = BxPageGetOpaque(image);
+	double		rate = rate_of_fill(fill);
+
+	return rate > target * BX_RATE_TOLERANCE &&
+		(rate > opaque->rate * BX_RATE_GROWTH ||
+		 fill->keys > opaque->keys * BX_KEYS_TOLERANCE);
 }
 
 /* Notes in a page with all its bits how full it is. */
@@ -237,6 +296,7 @@ set_baseline(char *image, int nranges, BxBlockFill *fill)
 
 	bx_block_measure(image, nranges, fill);
 	opaque->keys = (uint32) ceil(fill->keys);
+	opaque->rate = rate_of_fill(fill);
 	if (fill->doubtful > 0)
 		opaque->flags |= BX_BLOCK_DOUBT;
 }
@@ -267,9 +327,20 @@ mean_rate(const double *keys, int n, Size size, double target)
 }
 
 /*
- * The ranges that a page should have, if in n places of the heap a range has
- * so many keys: the most with which the mean rate meets the target.  One page
- * is the most that a filter can have.
+ * Whether filters of this size will do: on average, and in the last place,
+ * which is what the ranges that come later will be like.
+ */
+static bool
+is_large_enough(const double *keys, int n, Size size, double target)
+{
+	return mean_rate(keys, n, size, target) <= target &&
+		bx_packed_rate(keys[n - 1], size, target) <= target * BX_RATE_TOLERANCE;
+}
+
+/*
+ * The ranges that a page should have, if in n places of the heap, in order, a
+ * range has so many keys: the most with which the rate meets the target.  One
+ * page is the most that a filter can have.
  */
 int
 bx_block_choose_ranges(const double *keys, int n, double target)
@@ -283,7 +354,7 @@ bx_block_choose_ranges(const double *keys, int n, double target)
 	{
 		int			middle = (low + high) / 2;
 
-		if (mean_rate(keys, n, nth_size(middle), target) <= target)
+		if (is_large_enough(keys, n, nth_size(middle), target))
 			high = middle;
 		else
 			low = middle + 1;
@@ -317,28 +388,42 @@ add_to_sample(void *arg, uint32 range, double done, const uint64 *keys,
 
 /*
  * Samples the keys per range in some places of the heap, and returns the
- * number of places that had any.  Neighbouring ranges share a page, so only
- * their mean counts.
+ * number of places that had any, or one.  Neighbouring ranges share a page, so
+ * only their mean counts.
  */
 static int
 sample_keys(BxBuild *build, uint8 lg_base, double *keys)
 {
 	uint64		ranges = bx_dir_ranges(build->heap_blocks, lg_base);
-	uint64		window = Max(1, Min(SAMPLE_RANGES, SAMPLE_PAGES >> lg_base));
-	uint64		step = Max(ranges / SAMPLE_WINDOWS, window);
+	uint64		window = Max(2, Min(SAMPLE_RANGES, SAMPLE_PAGES >> lg_base));
+	int			places = Max(1, Min(SAMPLE_WINDOWS, ranges / window));
+	uint64		step = places > 1 ? (ranges - window) / (places - 1) : 0;
 	BxHeapScan *scan;
 	int			n = 0;
 
 	scan = bx_heapscan_begin(build->heap, build->index, build->indexInfo,
 							 build->memory / 8);
-	for (uint64 first = 0; first < ranges && n < SAMPLE_WINDOWS; first += step)
+	for (int i = 0; i < places; i++)
 	{
+		uint64		first = i < places - 1 ? i * step : ranges - Min(window, ranges);
 		Sample		sample = {0};
 
 		bx_heapscan_ranges(scan, lg_base, first, Min(first + window, ranges),
 						   build->heap_blocks, add_to_sample, &sample);
 		if (sample.nranges > 0)
 			keys[n++] = sample.keys / sample.nranges;
+	}
+
+	/* if all keys are elsewhere, they may be as many as rows can have */
+	if (n == 0)
+	{
+		int			natts = build->indexInfo->ii_NumIndexKeyAttrs;
+		double		rows;
+		double		unused;
+
+		bx_heapscan_tuples(scan, &rows, &unused);
+		rows = Max(rows / (places * window), 1 << lg_base);
+		keys[n++] = (rows + 1) * natts;
 	}
 	bx_heapscan_end(scan);
 	return n;
@@ -372,6 +457,7 @@ typedef struct BlockBuild
 
 	/* sums of the unit, for the statistics */
 	double		filters;
+	double		doubtful;
 	double		all_keys;
 	double		rates;
 } BlockBuild;
@@ -384,8 +470,6 @@ block_build_plan(BxBuild *build, BxMetaPageData *meta)
 	double		sum = 0;
 	uint64		page_blocks;
 
-	if (n == 0)
-		keys[n++] = 1;			/* as long as no key comes, it does not matter */
 	for (int i = 0; i < n; i++)
 		sum += keys[i];
 	meta->stats.range_keys = sum / n;
@@ -473,31 +557,21 @@ flush_keys(BlockBuild *bb)
 }
 
 /*
- * Chooses the sizes of the page at work by the keys that have come.  Ranges
- * that have not are taken to be like the others; so is the last one, which may
- * still grow.
+ * Chooses the sizes of the page at work by the keys that have come.  The last
+ * range that has any may still grow, so it is taken to be like the others.
  */
 static void
 choose_sizes(BlockBuild *bb)
 {
-	double		keys[BX_MAX_BLOCK_RANGES] = {0};
-	double		sum = 0;
-	int			n = 0;
-	double		mean;
+	double		keys[BX_MAX_BLOCK_RANGES];
 
-	for (int i = 0; i <= bb->child; i++)
-	{
-		sum += bb->counts[i];
-		n += bb->counts[i] > 0;
-	}
-	mean = n > 0 ? sum / n : bb->typical_keys;
-	for (int i = 0; i < bb->geometry.nranges; i++)
-		keys[i] = i < bb->child ? bb->counts[i] :
-			i == bb->child ? Max(bb->counts[i], mean) : mean;
+	memcpy(keys, bb->counts, sizeof(keys));
+	bb->typical_keys = fill_in_counts(keys, bb->geometry.nranges,
+									  bb->typical_keys);
+	if (bb->child >= 0)
+		keys[bb->child] = Max(keys[bb->child], bb->typical_keys);
 	make_page(bb->image.data, BX_PAGE_BLOCK, bb->number, &bb->geometry, keys);
 	bb->has_image = true;
-	if (n > 0)
-		bb->typical_keys = mean;
 }
 
 static void
@@ -524,6 +598,7 @@ finish_page(BxBuild *build)
 	flush_keys(bb);
 	set_baseline(bb->image.data, bb->geometry.nranges, &fill);
 	bb->filters += fill.filters;
+	bb->doubtful += fill.doubtful;
 	bb->all_keys += fill.keys;
 	bb->rates += fill.rates;
 	put_page(build->index, bx_block_of_page(bb->number), bb->image.data);
@@ -618,10 +693,26 @@ block_build_unit(BxBuild *build, BxUnitResult *result)
 				   bb->typical_keys);
 	result->block = bx_block_of_page(bb->number);
 	result->sums.slices = bb->filters;	/* that are summed up here */
+	result->sums.segments = bb->doubtful;
 	result->sums.range_keys = bb->all_keys;
 	result->sums.segment_rate = bb->rates;
-	bb->filters = bb->all_keys = bb->rates = 0;
+	bb->filters = bb->doubtful = bb->all_keys = bb->rates = 0;
 	bb->started = false;
+}
+
+/*
+ * Tells the planner what all filters together are like.  Those in doubt match
+ * everything, and do not show their keys.  If no filter tells, what is known
+ * stays.
+ */
+static void
+set_means(BxStats *stats, double filters, double doubtful, double keys,
+		  double rates)
+{
+	if (filters > 0)
+		stats->range_keys = keys / filters;
+	if (filters + doubtful > 0)
+		stats->segment_rate = (rates + doubtful) / (filters + doubtful);
 }
 
 /* Makes what pages are missing, and counts them. */
@@ -630,13 +721,16 @@ block_build_publish(BxBuild *build, BxMetaPageData *meta)
 {
 	const BxBuildShared *shared = build->shared;
 	Geometry	geometry = bx_block_geometry(meta);
+	double		sampled_keys = meta->stats.range_keys;
 	double		filters = 0;
+	double		doubtful = 0;
 	double		keys = 0;
 	double		rates = 0;
 
 	for (uint64 unit = 0; unit < shared->nunits; unit++)
 	{
 		filters += shared->results[unit].sums.slices;
+		doubtful += shared->results[unit].sums.segments;
 		keys += shared->results[unit].sums.range_keys;
 		rates += shared->results[unit].sums.segment_rate;
 	}
@@ -646,6 +740,9 @@ block_build_publish(BxBuild *build, BxMetaPageData *meta)
 	/* if no key has come, the first one will tell the geometry */
 	if (RelationGetNumberOfBlocks(build->index) <= BX_SCRATCH_BLKNO)
 		return;
+	meta->stats.range_keys = sampled_keys;
+	meta->stats.segment_rate = meta->false_positive_rate;
+	set_means(&meta->stats, filters, doubtful, keys, rates);
 	put_scratch(build->index, &geometry);
 	for (uint64 unit = 0; unit < shared->nunits; unit++)
 	{
@@ -653,17 +750,12 @@ block_build_publish(BxBuild *build, BxMetaPageData *meta)
 			put_even_pages(build->index, &geometry,
 						   first_page_of_unit(shared, unit),
 						   first_page_of_unit(shared, unit + 1),
-						   filters > 0 ? keys / filters : 1);
+						   meta->stats.range_keys);
 	}
 	meta->block_ranges = geometry.nranges;
 	meta->block_pages = first_page_of_unit(shared, shared->nunits);
 	meta->stats.segments = meta->block_pages;
 	meta->stats.ranges_per_page = geometry.nranges;
-	if (filters > 0)
-	{
-		meta->stats.range_keys = keys / filters;
-		meta->stats.segment_rate = rates / filters;
-	}
 }
 
 /*
@@ -674,6 +766,7 @@ typedef struct BlockInsert
 {
 	Geometry	geometry;
 	uint32		npages;			/* there are at least so many */
+	BlockNumber index_blocks;	/* and the file has so many blocks */
 } BlockInsert;
 
 /* Notes what pages there are: most rows belong to one of them. */
@@ -684,6 +777,7 @@ block_insert_begin(const BxMetaPageData *meta)
 
 	state->geometry = bx_block_geometry(meta);
 	state->npages = meta->block_pages;
+	state->index_blocks = 0;
 	return state;
 }
 
@@ -700,6 +794,7 @@ choose_geometry(BxMetaPageData *meta, Relation index, Relation heap,
 	keys = keys * (1 << meta->lg_base) + natts;
 	meta->block_ranges = bx_block_choose_ranges(&keys, 1, meta->false_positive_rate);
 	meta->stats.range_keys = keys;
+	meta->stats.segment_rate = meta->false_positive_rate;
 	meta->stats.ranges_per_page = meta->block_ranges;
 }
 
@@ -716,7 +811,7 @@ keys_of_last_page(Relation index, const BxMetaPageData *meta)
 	bx_block_read_page(index, meta->block_pages - 1, &geometry, NULL, page.data);
 	bx_block_measure(page.data, geometry.nranges, &fill);
 	return fill.filters >= Min(BX_FEW_CHILDREN, geometry.nranges) ?
-		fill.keys / fill.filters : meta->stats.range_keys;
+		fill.keys / fill.filters : Max(meta->stats.range_keys, 1);
 }
 
 /*
@@ -887,6 +982,7 @@ pin_pages(BxInsert *insert, Relation heap, ItemPointer tid, RowPages *pages)
 {
 	BlockInsert *state = insert->layout_state;
 	BlockNumber blkno = ItemPointerGetBlockNumber(tid);
+	BlockNumber page;
 	uint32		range;
 
 	if (state->npages == 0 ||
@@ -898,7 +994,11 @@ pin_pages(BxInsert *insert, Relation heap, ItemPointer tid, RowPages *pages)
 	pages->geometry = &state->geometry;
 	pages->number = range / state->geometry.nranges;
 	pages->child = range % state->geometry.nranges;
-	pages->buffer = ReadBuffer(insert->index, bx_block_of_page(pages->number));
+	page = bx_block_of_page(pages->number);
+	if (page >= state->index_blocks)
+		state->index_blocks = RelationGetNumberOfBlocks(insert->index);
+	check_length(insert->index, state->index_blocks, page);
+	pages->buffer = ReadBuffer(insert->index, page);
 	pages->scratch = InvalidBuffer;
 }
 
@@ -996,6 +1096,9 @@ test_page(BlockSearch *state, Page page, bool interruptible)
 	{
 		uint8	   *found = key == 0 ? state->matches : state->found;
 
+		if (key > 0 && memchr(state->matches, 1, n) == NULL)
+			return;
+
 		/* every key has elements, and those of a key stand together */
 		probe_page(state, page, query->elements[element++].hash, found);
 		for (; element < query->nelements &&
@@ -1042,6 +1145,12 @@ search_page(BlockSearch *state, uint32 number)
 	}
 }
 
+static int64
+count_reads(void)
+{
+	return pgBufferUsage.shared_blks_read + pgBufferUsage.local_blks_read;
+}
+
 /*
  * Asks for the pages ahead, as soon as one had to be read: what is in memory
  * anyway needs no asking.
@@ -1086,9 +1195,10 @@ block_search(BxSearch *search)
 	bx_meta_read(index, &meta);
 	if (meta.block_pages == 0)
 		return;
-	if (RelationGetNumberOfBlocks(index) <= bx_block_of_page(meta.block_pages - 1))
-		bx_page_corrupted(index, BX_METAPAGE_BLKNO,
-						  "there are fewer pages than counted");
+	check_length(index, RelationGetNumberOfBlocks(index),
+				 bx_block_of_page(meta.block_pages - 1));
+	if (meta.lg_base != search->lg_base)
+		bx_page_corrupted(index, BX_METAPAGE_BLKNO, "pages_per_range has changed");
 	state->search = search;
 	state->geometry = bx_block_geometry(&meta);
 	state->probe = bx_packed_choose_probe();
@@ -1096,11 +1206,11 @@ block_search(BxSearch *search)
 				 meta.block_pages);
 	for (uint32 i = 0; i < npages; i++)
 	{
-		int64		reads = pgBufferUsage.shared_blks_read;
+		int64		reads = count_reads();
 
 		CHECK_FOR_INTERRUPTS();
 		search_page(state, i);
-		if (pgBufferUsage.shared_blks_read > reads)
+		if (count_reads() > reads)
 			prefetch_pages(index, i, npages, distance, &asked);
 		add_matches(state, i, ranges);
 	}
@@ -1114,6 +1224,7 @@ typedef struct PageRebuild
 {
 	BxVacuum   *vacuum;
 	Geometry	geometry;
+	double		typical_keys;	/* of a range, for pages that have none */
 	uint32		number;
 	double		counts[BX_MAX_BLOCK_RANGES];
 	PGAlignedBlock image;
@@ -1170,25 +1281,6 @@ scan_page_ranges(PageRebuild *rebuild, BxRangeCallback callback)
 	bx_vacuum_scan_ranges(rebuild->vacuum, rebuild->geometry.lg_base,
 						  (uint64) rebuild->number * rebuild->geometry.nranges,
 						  rebuild->geometry.nranges, callback, rebuild);
-}
-
-/* Ranges without rows may get some like the others'. */
-static void
-fill_in_counts(PageRebuild *rebuild)
-{
-	double		sum = 0;
-	int			n = 0;
-
-	for (int i = 0; i < rebuild->geometry.nranges; i++)
-	{
-		sum += rebuild->counts[i];
-		n += rebuild->counts[i] > 0;
-	}
-	for (int i = 0; i < rebuild->geometry.nranges; i++)
-	{
-		if (rebuild->counts[i] == 0 && n > 0)
-			rebuild->counts[i] = sum / n;
-	}
 }
 
 /* ORs the image's filters into the scratch page, where others set bits, too. */
@@ -1252,7 +1344,8 @@ rebuild_page(void *arg)
 
 	memset(rebuild->counts, 0, sizeof(rebuild->counts));
 	scan_page_ranges(rebuild, count_range);
-	fill_in_counts(rebuild);
+	fill_in_counts(rebuild->counts, rebuild->geometry.nranges,
+				   rebuild->typical_keys);
 	make_page(rebuild->image.data, BX_PAGE_SCRATCH, rebuild->number,
 			  &rebuild->geometry, rebuild->counts);
 	bx_page_write_new(index, BX_SCRATCH_BLKNO, rebuild->image.data, true);
@@ -1271,8 +1364,8 @@ needs_rebuild(const PageRebuild *rebuild, const char *page)
 {
 	BxBlockFill fill;
 
-	/* what failed for one page would fail for the next, too */
-	if (rebuild->vacuum->failures > 0 || rebuild->vacuum->drop_only)
+	/* what has failed so often will go on to fail */
+	if (rebuild->vacuum->failures >= MAX_FAILURES || rebuild->vacuum->drop_only)
 		return false;
 	bx_block_measure(page, rebuild->geometry.nranges, &fill);
 	return fill.doubtful > 0 ||
@@ -1310,6 +1403,7 @@ block_repair(BxVacuum *vacuum)
 		return;
 	rebuild->vacuum = vacuum;
 	rebuild->geometry = bx_block_geometry(&meta);
+	rebuild->typical_keys = meta.stats.range_keys;
 	ranges = bx_dir_ranges(RelationGetNumberOfBlocks(vacuum->heap),
 						   meta.lg_base);
 	for (uint32 i = 0; i < meta.block_pages &&
@@ -1342,6 +1436,7 @@ block_collect_stats(Relation index, BxStats *stats,
 	stats->segments = meta.block_pages;
 	stats->ranges_per_page = meta.block_ranges;
 	stats->range_keys = meta.stats.range_keys;
+	stats->segment_rate = meta.stats.segment_rate;
 	for (uint32 i = 0; i < meta.block_pages; i++)
 	{
 		PGAlignedBlock page;
@@ -1355,12 +1450,7 @@ block_collect_stats(Relation index, BxStats *stats,
 		keys += fill.keys;
 		rates += fill.rates;
 	}
-
-	/* filters in doubt do not tell their keys, but do match everything */
-	if (filters > 0)
-		stats->range_keys = keys / filters;
-	if (filters + doubtful > 0)
-		stats->segment_rate = (rates + doubtful) / (filters + doubtful);
+	set_means(stats, filters, doubtful, keys, rates);
 }
 
 /* All pages are read, whatever the search is for. */

@@ -651,6 +651,12 @@ extern bool bx_vacuum_try(BxVacuum *vacuum, void (*rebuild) (void *),
  */
 #define BX_KEYS_TOLERANCE	1.1
 
+/*
+ * In layout block a rate that has grown so much will do instead.  One filter
+ * that is full adds few keys to those of its page, and does not tell how many.
+ */
+#define BX_RATE_GROWTH		1.5
+
 /* open.c */
 extern void bx_open_check_access(Oid indexoid, bool reveals_data);
 extern void bx_open_check_table_access(Oid tableoid, bool reveals_data);

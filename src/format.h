@@ -67,7 +67,7 @@ typedef struct BxPageOpaqueData
 	uint8		kind;			/* BX_PAGE_xxx */
 	uint32		keys;			/* block: keys that its filters had, by their
 								 * fill, when they were made */
-	uint32		reserved;
+	float		rate;			/* block: mean of their rates at that time */
 	uint16		flags;			/* block: BX_BLOCK_xxx */
 	uint16		page_id;		/* BX_PAGE_ID */
 } BxPageOpaqueData;

@@ -17,12 +17,13 @@
 #define MARKER_AT			0
 #define IMPLEMENTATION_AT	1
 #define PROBES_AT			2
+#define RESERVED_AT			3	/* two bytes */
 
 /* What a filter in doubt has in place of its implementation or its probes. */
 #define DOUBT_IMPLEMENTATION	0xFF
 #define DOUBT_PROBES			(BX_PACKED_MAX_PROBES + 1)
 
-/* Multiplier of the walk, as in bx_filter_next, and its eighth power. */
+/* Multiplier of the walk, as in bx_filter_next. */
 #define WALK				UINT32_C(0x9e3779b9)
 
 /* A filter taken apart. */
@@ -45,10 +46,10 @@ take_apart(const char *filter, size_t size)
 	Parts		parts = {0};
 	const uint8_t *end = (const uint8_t *) filter + size;
 
+	if (!bx_packed_size_is_possible(size))
+		return parts;
 	if (size < BX_PACKED_LINE)
 	{
-		if (size < BX_PACKED_MIN_SIZE)
-			return parts;
 		parts.bits = (uint32_t) (size - 1) * 8;
 		parts.probes = end[-1];
 	}
@@ -56,8 +57,8 @@ take_apart(const char *filter, size_t size)
 	{
 		const uint8_t *trailer = end - BX_PACKED_TRAILER;
 
-		if (size < BX_PACKED_LINE + BX_PACKED_TRAILER ||
-			trailer[MARKER_AT] != MARKER || trailer[IMPLEMENTATION_AT] != 0)
+		if (trailer[MARKER_AT] != MARKER || trailer[IMPLEMENTATION_AT] != 0 ||
+			trailer[RESERVED_AT] != 0 || trailer[RESERVED_AT + 1] != 0)
 			return parts;
 		parts.lines = count_lines(size);
 		parts.probes = trailer[PROBES_AT];
@@ -267,39 +268,6 @@ bx_packed_add(char *filter, size_t size, uint64_t hash)
 }
 
 /*
- * Probes for a filter: what gives the lowest rate, but no more than the target
- * needs when half of the bits are set.
- */
-static int
-choose_probes(double keys, size_t size, double target)
-{
-	/* for lines: bits per key up to which 1, 2, 3, ... probes are best */
-	static const double line_limits[] = {2.08, 3.58, 5.1, 6.64, 8.3, 10.07,
-	11.72, 14.0, 16.05, 18.3, 22.0, 25.5};
-	int			needed = (int) ceil(-log2(target)) + 1;
-	int			best = 0;
-
-	if (size < BX_PACKED_LINE)
-		best = (int) ((double) (size - 1) * 8 / keys * M_LN2 + 0.5);
-	else
-	{
-		double		bits = count_lines(size) * (double) BX_PACKED_LINE_BITS / keys;
-		int			n = sizeof(line_limits) / sizeof(line_limits[0]);
-
-		while (best < n && bits > line_limits[best])
-			best++;
-		best = best < n ? best + 1 : (int) ((bits - 1) / 2) - 1;
-		if (best > 24)
-			best = 24;
-	}
-	if (best > needed)
-		best = needed;
-	if (best > BX_PACKED_MAX_PROBES)
-		best = BX_PACKED_MAX_PROBES;
-	return best < 1 ? 1 : best;
-}
-
-/*
  * The rate of a small filter: the mean of (fill ^ probes), for which in so few
  * bits it matters that the fill varies.
  */
@@ -317,18 +285,50 @@ small_rate(double keys, double bits, int probes)
 				(1 + probes * (probes - 1) / 2 * variance / (fill * fill)));
 }
 
+static double
+rate_by_probes(double keys, size_t size, int probes)
+{
+	if (size < BX_PACKED_LINE)
+		return small_rate(keys, (double) (size - 1) * 8, probes);
+	return bx_filter_rate(keys, count_lines(size), BX_PACKED_LINE_BITS, probes);
+}
+
+/*
+ * Probes for a filter: what gives the lowest rate, but no more than the target
+ * needs when half of the bits are set.  Where keys are spread unevenly over
+ * lines, fewer are best than in a plain filter, with which this begins.
+ */
+static int
+choose_probes(double keys, size_t size, double target)
+{
+	double		bits = size < BX_PACKED_LINE ? (double) (size - 1) * 8 :
+	count_lines(size) * (double) BX_PACKED_LINE_BITS;
+	double		most = fmin(bits / keys * M_LN2 + 1, ceil(-log2(target)) + 1);
+	int			best = (int) fmin(most, BX_PACKED_MAX_PROBES);
+	double		rate;
+
+	if (best <= 1)
+		return 1;
+	rate = rate_by_probes(keys, size, best);
+	while (best > 1)
+	{
+		double		fewer = rate_by_probes(keys, size, best - 1);
+
+		if (fewer > rate)
+			break;
+		rate = fewer;
+		best--;
+	}
+	return best;
+}
+
 /* The rate of a filter of so many bytes that was made for so many keys. */
 double
 bx_packed_rate(double keys, size_t size, double target)
 {
-	int			probes;
-
 	if (!(keys > 0))
 		return 0;
-	probes = choose_probes(keys, size, target);
-	if (size < BX_PACKED_LINE)
-		return small_rate(keys, (double) (size - 1) * 8, probes);
-	return bx_filter_rate(keys, count_lines(size), BX_PACKED_LINE_BITS, probes);
+	return rate_by_probes(keys, size, choose_probes(keys, size, target));
 }
 
 /* The size of a filter that gives each of its keys so many bits. */
@@ -363,7 +363,7 @@ void
 bx_packed_share(const double *keys, int n, size_t space, uint16_t *sizes)
 {
 	double		low = 0;
-	double		high = 1024;
+	double		high = (double) space * 8;
 
 	/* the most bits per key that fit, to a hundredth */
 	while (high - low > 0.01)

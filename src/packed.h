@@ -42,6 +42,15 @@
 
 #define BX_PACKED_MAX_PROBES	30
 
+/* Whether a filter can have this size. */
+static inline bool
+bx_packed_size_is_possible(size_t size)
+{
+	if (size < BX_PACKED_LINE)
+		return size >= BX_PACKED_MIN_SIZE;
+	return (size - BX_PACKED_TRAILER) % BX_PACKED_LINE == 0;
+}
+
 /* What the bits that are set tell about a filter. */
 typedef struct BxPackedFill
 {

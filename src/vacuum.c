@@ -143,7 +143,10 @@ refresh_stats(Relation index, const BxLayout *layout,
 
 	LockPage(index, BX_METAPAGE_BLKNO, ExclusiveLock);
 	bx_meta_read(index, &meta);
-	if (memcmp(&meta.stats, &stats, sizeof(stats)) != 0)
+
+	/* the first insert may have come since, and knows more than nothing */
+	if (memcmp(&meta.stats, &stats, sizeof(stats)) != 0 &&
+		!(stats.segments == 0 && meta.stats.segments > 0))
 	{
 		meta.stats = stats;
 		bx_meta_write(index, &meta);
