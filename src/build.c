@@ -86,23 +86,28 @@ check_table_am(Relation heap, Relation index)
 
 /*
  * Takes samples of 1, 2, 4, ... consecutive pages and picks the automatic
- * pages_per_range from the distinct keys in them.
+ * pages_per_range from the distinct keys in them.  Pages without keys, of
+ * which a partial index may have many, say nothing.
  */
 static uint8
 sample_lg_base(BxBuild *build, BxHeapScan *scan)
 {
 	double		keys[BX_AUTO_MAX_LG_BASE + 1] = {0};
 	double		samples[BX_AUTO_MAX_LG_BASE + 1] = {0};
-	BlockNumber step = Max(build->heap_blocks / SAMPLE_WINDOWS,
-						   1 << BX_AUTO_MAX_LG_BASE);
+	BlockNumber size = 1 << BX_AUTO_MAX_LG_BASE;
+	int			nwindows = Min(build->heap_blocks / size + 1, SAMPLE_WINDOWS);
 
-	for (uint64 start = 0; start < build->heap_blocks; start += step)
+	/* from the heap's start to its end, where the newest rows are */
+	for (int i = 0; i < nwindows; i++)
 	{
+		uint64		start = nwindows == 1 ? 0 :
+		(uint64) (build->heap_blocks - size) * i / (nwindows - 1);
 		const uint64 *unused;
 		bool		doubt;
 
 		for (int lg = 0; lg <= BX_AUTO_MAX_LG_BASE; lg++)
 		{
+			Size		nkeys;
 			uint64		from = start + (lg == 0 ? 0 : (1 << (lg - 1)));
 			uint64		to = start + (1 << lg);
 
@@ -110,13 +115,14 @@ sample_lg_base(BxBuild *build, BxHeapScan *scan)
 				break;
 			for (uint64 blkno = from; blkno < to; blkno++)
 				bx_heapscan_block(scan, (BlockNumber) blkno);
-			keys[lg] += bx_heapscan_keys(scan, &unused, &doubt);
-			samples[lg]++;
+			nkeys = bx_heapscan_keys(scan, &unused, &doubt);
+			keys[lg] += nkeys;
+			samples[lg] += nkeys > 0;
 		}
 		bx_heapscan_clear(scan);
 	}
-	for (int lg = 0; lg <= BX_AUTO_MAX_LG_BASE && samples[lg] > 0; lg++)
-		keys[lg] /= samples[lg];
+	for (int lg = 0; lg <= BX_AUTO_MAX_LG_BASE; lg++)
+		keys[lg] /= Max(samples[lg], 1);
 	return bx_dir_choose_lg_base(build->layout, keys, build->heap_blocks);
 }
 
