@@ -13,24 +13,25 @@ SET search_path = estimate, public;
 CREATE FUNCTION lookup_pages(tab text, col text, condition text) RETURNS float8 LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_indexscan = off SET plan_cache_mode = force_custom_plan AS $$
 DECLARE
+	sought text[];
 	value text;
 	plan json;
 	pages float8 := 0;
-	n int := 0;
-	fetched bigint := pg_stat_get_xact_blocks_fetched((tab || '_i')::regclass);
+	fetched bigint;
 BEGIN
-	FOR value IN EXECUTE format('SELECT %1$I::text FROM %2$I WHERE %1$I IS NOT NULL AND %3$s ORDER BY hashtext(ctid::text)'
-								' LIMIT 25', col, tab, condition) LOOP
-		EXECUTE format('EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON) SELECT * FROM %I WHERE %I = %L AND %s',
+	EXECUTE format('SELECT array_agg(v) FROM (SELECT %1$I::text AS v FROM %2$I WHERE %1$I IS NOT NULL AND %3$s'
+				   ' ORDER BY hashtext(ctid::text) LIMIT 25) s', col, tab, condition) INTO sought;
+	fetched := pg_stat_get_xact_blocks_fetched((tab || '_i')::regclass);
+	FOREACH value IN ARRAY sought LOOP
+		EXECUTE format('EXPLAIN (ANALYZE, TIMING OFF, FORMAT JSON) SELECT * FROM %I WHERE %I = %L AND %s',
 					   tab, col, value, condition) INTO plan;
 		IF plan->0->'Plan'->'Plans'->0->>'Node Type' <> 'Bitmap Index Scan' THEN
 			RAISE EXCEPTION 'the index is not used: %', plan;
 		END IF;
 		pages := pages + (plan #>> '{0,Plan,Plans,0,Actual Rows}')::float8;
-		n := n + 1;
 	END LOOP;
 	-- planning reads the metapage
-	RETURN (pages + pg_stat_get_xact_blocks_fetched((tab || '_i')::regclass) - fetched) / n - 1;
+	RETURN (pages + pg_stat_get_xact_blocks_fetched((tab || '_i')::regclass) - fetched) / cardinality(sought) - 1;
 END $$;
 
 -- Estimates, builds, and compares: good is 25% for the size, 50% for the pages, and for the B-tree.  Else figures are

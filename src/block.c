@@ -396,7 +396,9 @@ sample_keys(BxBuild *build, uint8 lg_base, double *keys)
 {
 	uint64		ranges = bx_dir_ranges(build->heap_blocks, lg_base);
 	uint64		window = Max(2, Min(SAMPLE_RANGES, SAMPLE_PAGES >> lg_base));
-	int			places = Max(1, Min(SAMPLE_WINDOWS, ranges / window));
+	int			most = Max(8, Min(SAMPLE_WINDOWS, SAMPLE_WINDOWS * SAMPLE_PAGES /
+								  (window << lg_base)));
+	int			places = Max(1, Min(most, ranges / window));
 	uint64		step = places > 1 ? (ranges - window) / (places - 1) : 0;
 	BxHeapScan *scan;
 	int			n = 0;

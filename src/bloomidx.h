@@ -615,11 +615,12 @@ extern void bx_scan_hash(Relation heap, Relation index, uint64 hash,
 /*
  * If a search finds no more pages than this, it looks at their rows (rows.c).
  * For one value that spares the executor most of its work.  More pages than
- * the values can be expected on may have many rows that match.  And they are
- * read before the first row is returned, whether or not it is the only one
- * that somebody wants.
+ * the values can be expected on, four ranges each, may have many rows that
+ * match.  And they are read before the first row is returned, whether or not
+ * it is the only one that somebody wants.
  */
-#define BX_FEW_PAGES(elements)	Min(Max(64, 4.0 * (elements)), 16384)
+#define BX_FEW_PAGES(elements, pages_per_range) \
+	Min(Max(64, 4.0 * (elements) * (pages_per_range)), 16384)
 
 /* rows.c */
 typedef struct BxRows BxRows;

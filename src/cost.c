@@ -252,7 +252,9 @@ bxcostestimate(PlannerInfo *root, IndexPath *path, double loop_count,
 												   clause->indexcol);
 
 			elements += n;
-			simple &= facts.simple[clause->indexcol];
+			simple &= IsA(qual->clause, NullTest) ?
+				index->indexkeys[clause->indexcol] != 0 :
+				facts.simple[clause->indexcol];
 			fraction *= bx_cost_match_fraction(&facts, qual_hit, n);
 			hit = Min(hit, qual_hit);
 		}
@@ -289,7 +291,7 @@ bxcostestimate(PlannerInfo *root, IndexPath *path, double loop_count,
 	 */
 	tuples = heap_pages * rel->tuples / pages;
 	cost_qual_eval(&recheck, all_quals, root);
-	per_tuple = simple && heap_pages <= BX_FEW_PAGES(elements) ?
+	per_tuple = simple && heap_pages <= BX_FEW_PAGES(elements, facts.pages_per_range) ?
 		cpu_operator_cost : cpu_tuple_cost + recheck.per_tuple;
 	*indexStartupCost = index_other_operands_eval_cost(root, quals) +
 		recheck.startup;

@@ -371,7 +371,7 @@ bx_node_finish(BxNodeWriter *writer, BxNodeDesc *desc)
 		log_newpage_range(writer->index, MAIN_FORKNUM, desc->start,
 						  desc->start + desc->nslices, true);
 
-	/* those without a key where it was measured count, too, with 0 */
+	/* about: those without a key where it was measured count, too, with 0 */
 	nchildren = Max(measure.nchildren, writer->nchildren);
 	return nchildren > 0 ? measure.rate * measure.nchildren / nchildren : 0;
 }

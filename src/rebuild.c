@@ -384,8 +384,9 @@ needs_other_slices(Rebuild *rebuild, bool growing, int doubtful)
 
 	/*
 	 * The few segments that a summary's keys are counted in may be much
-	 * fuller than the others.  Without this bound, the new slices would come
-	 * out as large as the old ones, at every VACUUM.
+	 * fuller than the others; of a segment all keys are counted, and the
+	 * bound does no harm.  Without it, the new slices would come out as large
+	 * as the old ones, at every VACUUM.
 	 */
 	rebuild->most_keys = measure.keys;
 	return true;

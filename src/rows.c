@@ -14,9 +14,10 @@
  * that it sees is on its page by now, cannot be pruned away, and has the keys
  * that a filter would have of it.  Visibility is left to the executor, as is
  * the recheck.  It expects to be given the start of a HOT chain; if what
- * matches is further down in one, it gets the whole page.  So it does if it
- * would take more than reading the tuple to hash a row: our look is done under
- * the page's share lock, and runs no code but ours.
+ * matches is further down in one, it gets the whole page.  Our look is done
+ * under the page's share lock, and runs no code but ours: a value that has to
+ * be unpacked counts as a match, and for a column that is hashed by a function
+ * of its type, all pages are left to the executor.
  *
  * Serializable transactions are safe, too.  The server locked the index
  * against phantoms before it called us.  Who adds a row that we seek puts it on
@@ -227,14 +228,15 @@ bx_rows_add(const BxRows *rows, const BlockNumber *pages, uint32 npages,
 			TIDBitmap *tbm)
 {
 	uint32		distance = get_tablespace_io_concurrency(rows->heap->rd_rel->reltablespace);
-	uint32		ahead = 1;
+	uint32		ahead = 0;
 
 	for (uint32 i = 0; i < npages; i++)
 	{
 		CHECK_FOR_INTERRUPTS();
 
 		/* of neighbours the system takes care */
-		for (; ahead < npages && ahead <= i + distance; ahead++)
+		for (ahead = Max(ahead, i + 1);
+			 ahead < npages && ahead <= i + distance; ahead++)
 		{
 			if (pages[ahead] != pages[ahead - 1] + 1)
 				PrefetchBuffer(rows->heap, MAIN_FORKNUM, pages[ahead]);

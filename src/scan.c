@@ -262,7 +262,8 @@ search_for_bitmap(IndexScanDesc scan, BxSearch *search, uint8 layout,
 	found.rows = bx_rows_begin(scan, heap, search->query);
 	if (found.rows)
 	{
-		found.most = BX_FEW_PAGES(search->query->nelements);
+		found.most = BX_FEW_PAGES(search->query->nelements,
+								  1 << search->lg_base);
 		found.pages = palloc(sizeof(BlockNumber) * found.most);
 	}
 	search->heap_blocks = RelationGetNumberOfBlocks(heap);

@@ -310,7 +310,8 @@ stop_build('terminate', 'SELECT 1', q{CASE WHEN backend_type = 'client backend' 
 	qr/terminating connection due to administrator command/);
 stop_build('a worker ends', 'SELECT 1', q{CASE WHEN backend_type = 'parallel worker' THEN pg_terminate_backend(pid) END},
 	qr/ERROR: .*(terminating|connection to parallel worker)/);
-cmp_ok((sort { $a <=> $b } @stopped_after)[1], '<', 1, 'and that is mostly within a second');
+# the quickest, as a busy machine may hold up any
+cmp_ok((sort { $a <=> $b } @stopped_after)[0], '<', 1, "and that can be within a second: @stopped_after");
 stop_build('timeout', q{SET statement_timeout = '10s'}, '', qr/canceling statement due to statement timeout/);
 $node->safe_psql('postgres', 'DROP TABLE big');
 
