@@ -477,9 +477,6 @@ extern void bx_dir_swap_shadow(Relation index, uint32 partition, int child,
 /* No range has so many keys, and more bits than these need can be counted. */
 #define BX_MAX_RANGE_KEYS	1e12
 
-/* Registers, as a power of two, for counting distinct keys: 3% error. */
-#define BX_DISTINCT_BITS	10
-
 /* node.c */
 typedef struct BxNodeWriter BxNodeWriter;
 extern BxNodeWriter *bx_node_create(BxBuild *build, int level, double rate,

@@ -136,28 +136,26 @@ bx_filter_plan(double keys, double target, int nrows)
 }
 
 void
-bx_filter_add_keys_scalar(const BxLines *lines, uint64_t *bits,
-						  const uint64_t *keys, size_t nkeys)
+bx_filter_add_keys_scalar(const BxPlanes *planes, uint8_t *scratch,
+						  uint8_t bit, const uint64_t *keys, size_t nkeys)
 {
-	const int	nrows = lines->nrows;
-	const int	nprobes = lines->nprobes;
-	const size_t words = BX_LINE_WORDS(nrows);
+	const int	nrows = planes->nrows;
+	const int	nprobes = planes->nprobes;
+	const size_t size = BX_PLANE_BYTES(nrows);
 
 	for (size_t k = 0; k < nkeys; k++)
 	{
-		uint64_t	lh = bx_filter_level_hash(keys[k], lines->level);
-		uint32_t	slice = bx_filter_slice(lh, lines->nslices) - lines->first;
+		uint64_t	lh = bx_filter_level_hash(keys[k], planes->level);
+		uint32_t	slice = bx_filter_slice(lh, planes->nslices) - planes->first;
 		uint32_t	x = bx_filter_first(lh);
-		uint64_t   *line;
+		uint8_t    *plane;
 
-		if (slice >= lines->n)
+		if (slice >= planes->n)
 			continue;
-		line = bits + words * slice;
+		plane = scratch + size * slice;
 		for (int i = 0; i < nprobes; i++)
 		{
-			uint32_t	row = bx_filter_row(x, nrows);
-
-			line[row / 64] |= UINT64_C(1) << (row % 64);
+			plane[bx_filter_slot(x, (uint32_t) nrows)] = bit;
 			x = bx_filter_next(x);
 		}
 	}
@@ -167,11 +165,9 @@ bx_filter_add_keys_scalar(const BxLines *lines, uint64_t *bits,
 
 #include <immintrin.h>
 
-/* Rows of a line that fits in two vectors. */
-#define VECTOR_ROWS		512
-
-/* Probes are computed eight at a time, in arrays of BX_MAX_PROBES. */
-_Static_assert(BX_MAX_PROBES % 8 == 0, "arrays of probes are not whole vectors");
+/* Probes are computed so many at a time. */
+#define VECTOR_PROBES	8
+_Static_assert(BX_MAX_PROBES % VECTOR_PROBES == 0, "probes are not whole vectors");
 
 /* The rows of eight probes. */
 BX_VECTOR_CODE static inline __m256i
@@ -183,32 +179,43 @@ find_rows(__m256i x, __m256i nrows)
 	return _mm256_blend_epi32(even, odd, 0xAA);
 }
 
-/*
- * Sets a bit in eight words, the first of which begins at bit "start" of the
- * line.  A shift by 32 or more, or by less than 0, gives 0; so only the word
- * that has the bit gets it.
- */
-BX_VECTOR_CODE static inline __m256i
-set_bit(__m256i words, uint32_t row, int start)
+/* Sets the first n of eight rows; n is a constant for the compiler. */
+static inline void
+set_rows(uint8_t *plane, uint8_t bit, const uint32_t *rows, const int n)
 {
-	const __m256i starts = _mm256_setr_epi32(start, start + 32, start + 64,
-											 start + 96, start + 128,
-											 start + 160, start + 192,
-											 start + 224);
-	__m256i		shifts = _mm256_sub_epi32(_mm256_set1_epi32((int) row), starts);
-
-	return _mm256_or_si256(words, _mm256_sllv_epi32(_mm256_set1_epi32(1), shifts));
+	if (n > 0)
+		plane[rows[0]] = bit;
+	if (n > 1)
+		plane[rows[1]] = bit;
+	if (n > 2)
+		plane[rows[2]] = bit;
+	if (n > 3)
+		plane[rows[3]] = bit;
+	if (n > 4)
+		plane[rows[4]] = bit;
+	if (n > 5)
+		plane[rows[5]] = bit;
+	if (n > 6)
+		plane[rows[6]] = bit;
+	if (n > 7)
+		plane[rows[7]] = bit;
 }
 
+/* A function whose constant arguments are constants for the compiler. */
+#define INLINED_VECTOR_CODE \
+	BX_VECTOR_CODE __attribute__((always_inline)) inline
+
 /*
- * The same with a line kept in two vectors while a key's bits are set there.
- * In memory, bits that fall into the same word would wait for each other.
+ * The same with the rows of eight probes computed at once.  "last" is how many
+ * the last vector has.
  */
-BX_VECTOR_CODE static void
-add_keys_vector(const BxLines *lines, uint64_t *bits, const uint64_t *keys,
-				size_t nkeys)
+INLINED_VECTOR_CODE static void
+add_keys_last(const BxPlanes *planes, uint8_t *scratch, uint8_t bit,
+			  const uint64_t *keys, size_t nkeys, const int last)
 {
-	const __m256i nrows = _mm256_set1_epi32(lines->nrows);
+	const __m256i nrows = _mm256_set1_epi32(planes->nrows);
+	const size_t size = BX_PLANE_BYTES(planes->nrows);
+	const BxPlanes p = *planes; /* no store can change it, unlike *planes */
 	uint32_t	walk[BX_MAX_PROBES];
 
 	walk[0] = 1;
@@ -216,33 +223,58 @@ add_keys_vector(const BxLines *lines, uint64_t *bits, const uint64_t *keys,
 		walk[i] = bx_filter_next(walk[i - 1]);
 	for (size_t k = 0; k < nkeys; k++)
 	{
-		uint64_t	lh = bx_filter_level_hash(keys[k], lines->level);
-		uint32_t	slice = bx_filter_slice(lh, lines->nslices) - lines->first;
+		uint64_t	lh = bx_filter_level_hash(keys[k], p.level);
+		uint32_t	slice = bx_filter_slice(lh, p.nslices) - p.first;
 		__m256i		x = _mm256_set1_epi32((int) bx_filter_first(lh));
-		uint32_t	rows[BX_MAX_PROBES];
-		__m256i    *line;
-		__m256i		low;
-		__m256i		high;
+		const __m256i *steps = (const __m256i *) walk;
+		uint32_t	rows[VECTOR_PROBES];
+		uint8_t    *plane;
 
-		if (slice >= lines->n)
+		if (slice >= p.n)
 			continue;
-		for (int i = 0; i < lines->nprobes; i += 8)
+		plane = scratch + size * slice;
+		for (int left = p.nprobes;; left -= VECTOR_PROBES)
 		{
-			__m256i		steps = _mm256_loadu_si256((const __m256i *) (walk + i));
+			_mm256_storeu_si256((__m256i *) rows,
+								find_rows(_mm256_mullo_epi32(x, _mm256_loadu_si256(steps++)),
+										  nrows));
+			if (left <= VECTOR_PROBES)
+				break;
+			set_rows(plane, bit, rows, VECTOR_PROBES);
+		}
+		set_rows(plane, bit, rows, last);
+	}
+}
 
-			_mm256_storeu_si256((__m256i *) (rows + i),
-								find_rows(_mm256_mullo_epi32(x, steps), nrows));
-		}
-		line = (__m256i *) (bits + VECTOR_ROWS / 64 * (size_t) slice);
-		low = _mm256_loadu_si256(line);
-		high = _mm256_loadu_si256(line + 1);
-		for (int i = 0; i < lines->nprobes; i++)
-		{
-			low = set_bit(low, rows[i], 0);
-			high = set_bit(high, rows[i], VECTOR_ROWS / 2);
-		}
-		_mm256_storeu_si256(line, low);
-		_mm256_storeu_si256(line + 1, high);
+BX_VECTOR_CODE static void
+add_keys_vector(const BxPlanes *planes, uint8_t *scratch, uint8_t bit,
+				const uint64_t *keys, size_t nkeys)
+{
+	switch (planes->nprobes % VECTOR_PROBES)
+	{
+		case 1:
+			add_keys_last(planes, scratch, bit, keys, nkeys, 1);
+			break;
+		case 2:
+			add_keys_last(planes, scratch, bit, keys, nkeys, 2);
+			break;
+		case 3:
+			add_keys_last(planes, scratch, bit, keys, nkeys, 3);
+			break;
+		case 4:
+			add_keys_last(planes, scratch, bit, keys, nkeys, 4);
+			break;
+		case 5:
+			add_keys_last(planes, scratch, bit, keys, nkeys, 5);
+			break;
+		case 6:
+			add_keys_last(planes, scratch, bit, keys, nkeys, 6);
+			break;
+		case 7:
+			add_keys_last(planes, scratch, bit, keys, nkeys, 7);
+			break;
+		default:
+			add_keys_last(planes, scratch, bit, keys, nkeys, 8);
 	}
 }
 
@@ -250,86 +282,98 @@ add_keys_vector(const BxLines *lines, uint64_t *bits, const uint64_t *keys,
 
 /* The fastest way to add keys that this processor has. */
 BxAddKeys
-bx_filter_choose_add_keys(int nrows)
+bx_filter_choose_add_keys(void)
 {
 #ifdef BX_HAVE_VECTORS
-	if (BX_LINE_WORDS(nrows) == VECTOR_ROWS / 64 &&
-		__builtin_cpu_supports("avx2"))
+	if (__builtin_cpu_supports("avx2"))
 		return add_keys_vector;
 #endif
 	return bx_filter_add_keys_scalar;
 }
 
-/*
- * A step of the transposition of 64 x 64 bits: in each square of 2 x width
- * bits, the upper right and the lower left quarter change places.  The width is
- * a constant, so that the compiler can use vector instructions.
- */
-static inline void
-swap_quarters(uint64_t *block, const int width, const uint64_t mask)
+/* Moves the bits in "scratch" to the child's planes of n slices. */
+void
+bx_filter_merge(const BxPlanes *planes, uint8_t *restrict scratch,
+				uint8_t *restrict slices, int child)
 {
-	for (int first = 0; first < 64; first += 2 * width)
+	const size_t size = BX_PLANE_BYTES(planes->nrows);
+
+	slices += size * (child / 8);
+	for (uint32_t slice = 0; slice < planes->n; slice++)
 	{
-		uint64_t   *a = block + first;
-		uint64_t   *b = a + width;
-
-		for (int i = 0; i < width; i++)
+		/* a constant number at a time, for the compiler's sake */
+		for (size_t at = 0; at < size; at += BX_PLANE_ALIGN)
 		{
-			uint64_t	swap = ((a[i] >> width) ^ b[i]) & mask;
-
-			a[i] ^= swap << width;
-			b[i] ^= swap;
+			for (int i = 0; i < BX_PLANE_ALIGN; i++)
+				slices[at + i] |= scratch[at + i];
 		}
+		memset(scratch, 0, size);
+		scratch += size;
+		slices += size * BX_PLANES;
 	}
 }
 
-static void
-transpose_block(uint64_t *block)
+#ifdef BX_HAVE_VECTORS
+
+/* Shuffles the bytes of sixteen vectors as two halves of a pack of cards. */
+static inline void
+shuffle(const __m128i *from, __m128i *to)
 {
-	swap_quarters(block, 32, UINT64_C(0x00000000FFFFFFFF));
-	swap_quarters(block, 16, UINT64_C(0x0000FFFF0000FFFF));
-	swap_quarters(block, 8, UINT64_C(0x00FF00FF00FF00FF));
-	swap_quarters(block, 4, UINT64_C(0x0F0F0F0F0F0F0F0F));
-	swap_quarters(block, 2, UINT64_C(0x3333333333333333));
-	swap_quarters(block, 1, UINT64_C(0x5555555555555555));
+	for (int i = 0; i < 8; i++)
+	{
+		to[2 * i] = _mm_unpacklo_epi8(from[i], from[i + 8]);
+		to[2 * i + 1] = _mm_unpackhi_epi8(from[i], from[i + 8]);
+	}
 }
 
-/*
- * Makes the rows of a slice from the lines of its children, which lie "stride"
- * words apart.
- */
-void
-bx_filter_transpose(const uint64_t *lines, size_t stride, char *rows, int nrows)
+#endif
+
+/* Makes sixteen rows from the bytes that the sixteen planes have of them. */
+static inline void
+transpose_square(const uint8_t *from, size_t plane_size, char *rows)
 {
-	uint64_t	block[64];
+#ifdef BX_HAVE_VECTORS
+	__m128i		a[BX_PLANES];
+	__m128i		b[BX_PLANES];
 
-	for (int child = 0; child < BX_MASK_BITS; child += 64)
+	for (int p = 0; p < BX_PLANES; p++)
+		a[p] = _mm_loadu_si128((const __m128i *) (from + plane_size * p));
+	shuffle(a, b);
+	shuffle(b, a);
+	shuffle(a, b);
+	shuffle(b, a);
+	memcpy(rows, a, sizeof(a));
+#else
+	for (int row = 0; row < 16; row++)
 	{
-		for (int first = 0; first < nrows; first += 64)
-		{
-			int			n = nrows - first < 64 ? nrows - first : 64;
+		for (int p = 0; p < BX_PLANES; p++)
+			rows[row * BX_PLANES + p] = (char) from[plane_size * p + row];
+	}
+#endif
+}
 
-			for (int i = 0; i < 64; i++)
-				block[i] = lines[(child + i) * stride + first / 64];
-			transpose_block(block);
-			for (int i = 0; i < n; i++)
-			{
-				char	   *to = rows + (size_t) (first + i) * BX_MASK_BYTES +
-				child / 8;
+/* Makes the rows of a slice's page from its planes. */
+void
+bx_filter_transpose(const uint8_t *slice, char *rows, int nrows)
+{
+	const size_t size = BX_PLANE_BYTES(nrows);
 
-				for (int byte = 0; byte < 8; byte++)
-					to[byte] = (char) (block[i] >> (8 * byte));
-			}
-		}
+	for (int first = 0; first < nrows; first += 16)
+	{
+		int			n = nrows - first < 16 ? nrows - first : 16;
+		char		square[16 * BX_MASK_BYTES];
+
+		transpose_square(slice + first, size, square);
+		memcpy(rows + (size_t) first * BX_MASK_BYTES, square,
+			   (size_t) n * BX_MASK_BYTES);
 	}
 }
 
 /*
  * Counts the bits that are set in each column; bits_set has BX_MASK_BITS.
  *
- * Eight columns are counted at once, in the eight bytes of a word, to which
- * each row's byte is added with its bits spread out.  The bytes are emptied
- * before they could overflow.
+ * The loop over a row's bytes is one that compilers make vector code of.  The
+ * counters are bytes, too, and are emptied before they could overflow.
  */
 void
 bx_filter_count(const char *rows, int nrows, int *bits_set)
@@ -339,23 +383,19 @@ bx_filter_count(const char *rows, int nrows, int *bits_set)
 	{
 		int			end = first + 255 < nrows ? first + 255 : nrows;
 
-		for (int byte = 0; byte < BX_MASK_BYTES; byte++)
+		for (int bit = 0; bit < 8; bit++)
 		{
-			uint64_t	sums = 0;
+			uint8_t		sums[BX_MASK_BYTES] = {0};
 
 			for (int r = first; r < end; r++)
 			{
-				uint64_t	b = (uint8_t) rows[(size_t) r * BX_MASK_BYTES + byte];
+				const uint8_t *row = (const uint8_t *) rows + (size_t) r * BX_MASK_BYTES;
 
-				/*
-				 * bit i to the lowest bit of byte i: seven bits, then the
-				 * last
-				 */
-				sums += ((b & 0x7F) * UINT64_C(0x0002040810204081) &
-						 UINT64_C(0x0001010101010101)) | (b >> 7) << 56;
+				for (int byte = 0; byte < BX_MASK_BYTES; byte++)
+					sums[byte] += (row[byte] >> bit) & 1;
 			}
-			for (int i = 0; i < 8; i++)
-				bits_set[byte * 8 + i] += (int) ((sums >> (8 * i)) & 0xFF);
+			for (int byte = 0; byte < BX_MASK_BYTES; byte++)
+				bits_set[byte * 8 + bit] += sums[byte];
 		}
 	}
 }
@@ -375,4 +415,25 @@ bx_filter_fill_keys(int bits_set, int nrows, int nprobes)
 		bits_set = nrows - 1;	/* saturated: at least this many */
 	return log1p(-(double) bits_set / nrows) /
 		(nprobes * log1p(-1.0 / nrows));
+}
+
+/* How many distinct keys were added, about. */
+double
+bx_distinct_estimate(const BxDistinct *distinct)
+{
+	const int	n = 1 << BX_DISTINCT_BITS;
+	int			registers[65] = {0};	/* by what they have */
+	double		sum = 0;
+	double		estimate;
+
+	for (int i = 0; i < n; i++)
+		registers[distinct->most[i]]++;
+	for (int i = 64; i >= 0; i--)
+		sum = sum + ldexp(registers[i], -i);
+	estimate = 0.7213 / (1 + 1.079 / n) * n * n / sum;
+
+	/* few keys are told better by the registers that have none */
+	if (estimate <= 2.5 * n && registers[0] > 0)
+		estimate = n * log((double) n / registers[0]);
+	return estimate;
 }

@@ -17,8 +17,12 @@
 #include <stdint.h>
 #include <string.h>
 
-/* Where this is defined, vector code may be compiled, to be run if it can. */
-#if defined(__x86_64__) && (defined(__clang__) || __GNUC__ >= 5)
+/*
+ * Where this is defined, vector code may be compiled, to be run if it can.
+ * BX_NO_VECTORS is for testing the rest.
+ */
+#if defined(__x86_64__) && (defined(__clang__) || __GNUC__ >= 5) && \
+	!defined(BX_NO_VECTORS)
 #define BX_HAVE_VECTORS
 #define BX_VECTOR_CODE	__attribute__((target("avx2")))
 #endif
@@ -211,14 +215,17 @@ bx_filter_add(char *rows, int nrows, int nprobes, uint64_t lh, int child)
 }
 
 /*
- * A build sets a child's bits of one slice in a line of their own, where all
- * of a key's are near each other, and transposes the lines of all children in
- * the end.  Row r is bit r % 64 of word r / 64.
+ * A build sets bits in planes: one for every eight children of a slice, with a
+ * byte for each row, and in it a bit for each of the eight.  A slice's planes
+ * lie one behind the other, and become the columns of bytes of its page.
  */
-#define BX_LINE_WORDS(nrows)	(((size_t) (nrows) + 63) / 64)
+#define BX_PLANES		(BX_MASK_BITS / 8)
+#define BX_PLANE_ALIGN	64
+#define BX_PLANE_BYTES(nrows) \
+	(((size_t) (nrows) + BX_PLANE_ALIGN - 1) / BX_PLANE_ALIGN * BX_PLANE_ALIGN)
 
-/* Slices whose lines are filled: n from "first" on, of the node's nslices. */
-typedef struct BxLines
+/* Slices whose planes are filled: n from "first" on, of the node's nslices. */
+typedef struct BxPlanes
 {
 	int			level;
 	int			nrows;
@@ -226,20 +233,30 @@ typedef struct BxLines
 	uint32_t	nslices;
 	uint32_t	first;
 	uint32_t	n;
-} BxLines;
+} BxPlanes;
 
 /*
- * Adds keys to a child's lines, which lie one behind the other at "bits".  Keys
- * that live in other slices are left out.
+ * Adds keys to "scratch", which has one plane for each of the n slices, by
+ * storing the child's bit: nothing has to be read for that, or waited for.
+ * Keys that live in other slices are left out.
  */
-typedef void (*BxAddKeys) (const BxLines *lines, uint64_t *bits,
-						   const uint64_t *keys, size_t nkeys);
-extern void bx_filter_add_keys_scalar(const BxLines *lines, uint64_t *bits,
-									  const uint64_t *keys, size_t nkeys);
-extern BxAddKeys bx_filter_choose_add_keys(int nrows);
+typedef void (*BxAddKeys) (const BxPlanes *planes, uint8_t *scratch,
+						   uint8_t bit, const uint64_t *keys, size_t nkeys);
+extern void bx_filter_add_keys_scalar(const BxPlanes *planes, uint8_t *scratch,
+									  uint8_t bit, const uint64_t *keys,
+									  size_t nkeys);
+extern BxAddKeys bx_filter_choose_add_keys(void);
 
-extern void bx_filter_transpose(const uint64_t *lines, size_t stride,
-								char *rows, int nrows);
+/* The bit of a child in its plane. */
+static inline uint8_t
+bx_filter_plane_bit(int child)
+{
+	return (uint8_t) (1 << (child % 8));
+}
+
+extern void bx_filter_merge(const BxPlanes *planes, uint8_t *restrict scratch,
+							uint8_t *restrict slices, int child);
+extern void bx_filter_transpose(const uint8_t *slice, char *rows, int nrows);
 
 /* Geometry of a node's filters. */
 typedef struct BxPlan
@@ -256,5 +273,37 @@ extern BxPlan bx_filter_plan(double keys, double target, int nrows);
 extern void bx_filter_count(const char *rows, int nrows, int *bits_set);
 extern double bx_filter_fill_rate(int bits_set, int nrows, int nprobes);
 extern double bx_filter_fill_keys(int bits_set, int nrows, int nprobes);
+
+/*
+ * Counts distinct keys, about (HyperLogLog): the upper bits of a key name a
+ * register, which has the most trailing zeros, and one, of its keys.  The error
+ * is 3%.
+ */
+#define BX_DISTINCT_BITS	10
+
+typedef struct BxDistinct
+{
+	uint8_t		most[1 << BX_DISTINCT_BITS];
+} BxDistinct;
+
+static inline void
+bx_distinct_clear(BxDistinct *distinct)
+{
+	memset(distinct, 0, sizeof(*distinct));
+}
+
+static inline void
+bx_distinct_add(BxDistinct *distinct, uint64_t key)
+{
+	uint8_t    *most = &distinct->most[key >> (64 - BX_DISTINCT_BITS)];
+
+	/* all but the upper bits, and a one where they begin */
+	uint64_t	rest = key | UINT64_C(1) << (64 - BX_DISTINCT_BITS);
+	uint8_t		zeros = (uint8_t) (__builtin_ctzll(rest) + 1);
+
+	*most = zeros > *most ? zeros : *most;
+}
+
+extern double bx_distinct_estimate(const BxDistinct *distinct);
 
 #endif							/* BX_FILTER_H */

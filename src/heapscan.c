@@ -295,19 +295,18 @@ is_out_of_line(BxHeapScan *scan, int attnum, Datum value)
 	return att->attlen == -1 && VARATT_IS_EXTERNAL(DatumGetPointer(value));
 }
 
-/* Enters a key in the table; false if it was there.  There must be room. */
+/* Enters a key in a hash table; false if it was there.  There must be room. */
 static inline bool
-enter_key(BxHeapScan *scan, uint64 key)
+enter_key(uint64 *table, Size mask, uint64 key)
 {
-	Size		mask = scan->table_size - 1;
 	Size		i = key & mask;
 
-	for (; scan->table[i] != 0; i = (i + 1) & mask)
+	for (; table[i] != 0; i = (i + 1) & mask)
 	{
-		if (scan->table[i] == key)
+		if (table[i] == key)
 			return false;
 	}
-	scan->table[i] = key;
+	table[i] = key;
 	return true;
 }
 
@@ -319,14 +318,19 @@ enter_key(BxHeapScan *scan, uint64 key)
 static void
 drop_duplicates(BxHeapScan *scan, Size first)
 {
+	/* in registers: the compiler must take it that keys are stored there */
+	uint64	   *keys = scan->keys;
+	uint64	   *table = scan->table;
+	Size		mask = scan->table_size - 1;
+	Size		nkeys = scan->nkeys;
 	Size		n = first;
 
-	for (Size i = first; i < scan->nkeys; i++)
+	for (Size i = first; i < nkeys; i++)
 	{
-		uint64		key = scan->keys[i];
+		uint64		key = keys[i];
 
-		if (enter_key(scan, key))
-			scan->keys[n++] = key;
+		if (enter_key(table, mask, key))
+			keys[n++] = key;
 	}
 	scan->nkeys = n;
 }

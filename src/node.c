@@ -10,9 +10,8 @@
  * the slices at a time, and ORed into the pages as often as the memory for
  * keys is full.
  *
- * In memory the bits of each child are kept together, where setting those of
- * a key touches one cache line, in place of one for each probe.  They are
- * transposed when the pages are written.
+ * In memory the bits of a slice are kept by child, eight of them together, in
+ * planes (filter.h), and are transposed when the pages are written.
  *
  *-------------------------------------------------------------------------
  */
@@ -27,9 +26,9 @@
 
 #include "bloomidx.h"
 
-/* Words of a child's bits of one slice, and bytes of all children's. */
-#define LINE_WORDS		BX_LINE_WORDS(BX_SLICE_ROWS)
-#define SLICE_BYTES		(sizeof(uint64) * LINE_WORDS * BX_FANOUT)
+/* Bytes of a slice's planes, and of its plane of the child at work. */
+#define PLANE_BYTES		BX_PLANE_BYTES(BX_SLICE_ROWS)
+#define SLICE_BYTES		(PLANE_BYTES * BX_PLANES)
 
 /* However small a participant's share of memory is, it keeps so many keys. */
 #define FEWEST_KEPT_KEYS		1024
@@ -68,8 +67,9 @@ struct BxNodeWriter
 	double		open_done;		/* how much of it is done */
 
 	BxAddKeys	add_keys;
-	uint64	   *bits;			/* by child, slice of the window, row */
-	uint32		bits_slices;	/* slices for which there is memory */
+	uint8	   *planes;			/* of the slices of the window */
+	uint8	   *scratch;		/* a plane for each, of one child; else zero */
+	uint32		planes_slices;	/* slices for which there is memory */
 	bool		written;		/* the pages have been written before */
 
 	BxNodeDesc	previous;		/* the last node that was written */
@@ -86,9 +86,9 @@ bx_node_create(BxBuild *build, int level, double rate, Size memory)
 	writer->next_generation = &build->shared->next_generation;
 	writer->level = level;
 	writer->rate = rate;
-	writer->add_keys = bx_filter_choose_add_keys(BX_SLICE_ROWS);
+	writer->add_keys = bx_filter_choose_add_keys();
 	writer->limit = Max(memory / 4 * 3 / sizeof(uint64), FEWEST_KEPT_KEYS);
-	writer->window_size = Max(memory / 4 / SLICE_BYTES, 1);
+	writer->window_size = Max(memory / 4 / (SLICE_BYTES + PLANE_BYTES), 1);
 	writer->allocated = Min(writer->limit, 8192);
 	writer->keys = palloc(sizeof(uint64) * writer->allocated);
 	return writer;
@@ -97,8 +97,11 @@ bx_node_create(BxBuild *build, int level, double rate, Size memory)
 void
 bx_node_free(BxNodeWriter *writer)
 {
-	if (writer->bits)
-		pfree(writer->bits);
+	if (writer->planes)
+	{
+		pfree(writer->planes);
+		pfree(writer->scratch);
+	}
 	pfree(writer->keys);
 	pfree(writer);
 }
@@ -188,21 +191,26 @@ choose_size(BxNodeWriter *writer)
 					   desc);
 	desc->start = bx_page_extend(writer->index, desc->nslices);
 	n = Min(writer->window_size, desc->nslices);
-	if (n > writer->bits_slices)
+	if (n > writer->planes_slices)
 	{
-		if (writer->bits)
-			pfree(writer->bits);
-		writer->bits = palloc_extended(SLICE_BYTES * n, MCXT_ALLOC_HUGE);
-		writer->bits_slices = n;
+		if (writer->planes)
+		{
+			pfree(writer->planes);
+			pfree(writer->scratch);
+		}
+		writer->planes = palloc_extended(SLICE_BYTES * n, MCXT_ALLOC_HUGE);
+		writer->scratch = palloc_extended(PLANE_BYTES * n,
+										  MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
+		writer->planes_slices = n;
 	}
-	memset(writer->bits, 0, SLICE_BYTES * n);
+	memset(writer->planes, 0, SLICE_BYTES * n);
 }
 
 /* Sets the bits of the collected keys that fall into n slices. */
 static void
 set_bits(BxNodeWriter *writer, uint32 first, uint32 n)
 {
-	BxLines		lines = {writer->level, BX_SLICE_ROWS, writer->desc.nprobes,
+	BxPlanes	planes = {writer->level, BX_SLICE_ROWS, writer->desc.nprobes,
 	writer->desc.nslices, first, n};
 	Size		start = 0;
 
@@ -215,11 +223,12 @@ set_bits(BxNodeWriter *writer, uint32 first, uint32 n)
 			Size		part = Min(run->end - start, KEYS_AT_ONCE);
 
 			CHECK_FOR_INTERRUPTS();
-			writer->add_keys(&lines,
-							 writer->bits + LINE_WORDS * n * run->child,
+			writer->add_keys(&planes, writer->scratch,
+							 bx_filter_plane_bit(run->child),
 							 writer->keys + start, part);
 			start += part;
 		}
+		bx_filter_merge(&planes, writer->scratch, writer->planes, run->child);
 	}
 }
 
@@ -229,8 +238,12 @@ fill_doubtful(BxNodeWriter *writer, uint32 n)
 {
 	for (int c = bx_mask_next(&writer->doubt, 0); c < BX_FANOUT;
 		 c = bx_mask_next(&writer->doubt, c + 1))
-		memset(writer->bits + LINE_WORDS * n * c, 0xFF,
-			   sizeof(uint64) * LINE_WORDS * n);
+	{
+		BxPlanes	planes = {.nrows = BX_SLICE_ROWS,.n = n};
+
+		memset(writer->scratch, bx_filter_plane_bit(c), PLANE_BYTES * n);
+		bx_filter_merge(&planes, writer->scratch, writer->planes, c);
+	}
 }
 
 /* Writes n slices, whose bits are in memory. */
@@ -248,8 +261,8 @@ write_slices(BxNodeWriter *writer, uint32 first, uint32 n)
 		CHECK_FOR_INTERRUPTS();
 		bx_page_init_slice(image.data, writer->level, writer->node, slice,
 						   &writer->desc);
-		bx_filter_transpose(writer->bits + LINE_WORDS * i, LINE_WORDS * n,
-							rows, BX_SLICE_ROWS);
+		bx_filter_transpose(writer->planes + SLICE_BYTES * i, rows,
+							BX_SLICE_ROWS);
 		((PageHeader) image.data)->pd_lower = BX_SLICE_LOWER_FULL;
 		if (writer->written)
 			bx_node_write_slice(writer->index, writer->level, writer->node,
@@ -283,7 +296,7 @@ flush(BxNodeWriter *writer)
 			uint32		n = Min(writer->window_size,
 								writer->desc.nslices - first);
 
-			memset(writer->bits, 0, SLICE_BYTES * n);
+			memset(writer->planes, 0, SLICE_BYTES * n);
 			set_bits(writer, first, n);
 			write_slices(writer, first, n);
 		}

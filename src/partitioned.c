@@ -13,7 +13,6 @@
 
 #include <math.h>
 
-#include "lib/hyperloglog.h"
 #include "miscadmin.h"
 #include "utils/rel.h"
 #include "utils/spccache.h"
@@ -49,7 +48,7 @@ typedef struct PartitionedBuild
 	bool		summarize;		/* the partition gets a summary */
 	double		range_keys;		/* keys of the range at work */
 	double		segment_keys;	/* and of all ranges of the segment */
-	hyperLogLogState distinct;	/* for those that ranges have in common */
+	BxDistinct	distinct;		/* for those that ranges have in common */
 	BxTopPageData top;			/* directory of the partition at work */
 	double		segment_rates;	/* and its rates: the sum over its segments */
 	double		summary_rate;
@@ -71,7 +70,6 @@ partitioned_build_begin(BxBuild *build)
 								  build->memory / 8);
 	pb->summaries = bx_node_create(build, BX_LEVEL_PARTITION, BX_SUMMARY_RATE,
 								   build->memory / 2);
-	initHyperLogLog(&pb->distinct, BX_DISTINCT_BITS);
 	build->layout_state = pb;
 }
 
@@ -80,7 +78,6 @@ partitioned_build_end(BxBuild *build)
 {
 	PartitionedBuild *pb = build->layout_state;
 
-	freeHyperLogLog(&pb->distinct);
 	bx_node_free(pb->segments);
 	bx_node_free(pb->summaries);
 	pfree(pb);
@@ -106,7 +103,7 @@ start_segment(PartitionedBuild *pb, uint32 segment)
 	pb->segment = segment;
 	pb->range_keys = pb->segment_keys = 0;
 	bx_node_start(pb->segments, segment);
-	memset(pb->distinct.hashesArr, 0, pb->distinct.arrSize);
+	bx_distinct_clear(&pb->distinct);
 }
 
 static void
@@ -115,7 +112,7 @@ finish_segment(PartitionedBuild *pb)
 	pb->segment_rates += bx_node_finish(pb->segments,
 										&pb->top.child[pb->segment % BX_FANOUT]);
 	if (pb->summarize)
-		bx_node_close_child(pb->summaries, estimateHyperLogLog(&pb->distinct));
+		bx_node_close_child(pb->summaries, bx_distinct_estimate(&pb->distinct));
 }
 
 /* Goes on to the segment of a range, if it is another. */
@@ -135,22 +132,6 @@ advance_to_range(BxBuild *build, uint32 range)
 	pb->started = true;
 }
 
-/*
- * As addHyperLogLog does, of the upper half of the key, but without its loop
- * for finding the first bit that is set.
- */
-static inline void
-count_key(hyperLogLogState *distinct, uint64 key)
-{
-	uint8	   *max = &distinct->hashesArr[key >> (64 - BX_DISTINCT_BITS)];
-	uint64		rest = (key << BX_DISTINCT_BITS) |
-	UINT64CONST(1) << (31 + BX_DISTINCT_BITS);
-	uint8		rank = __builtin_clzll(rest) + 1;
-
-	if (rank > *max)
-		*max = rank;
-}
-
 /* Takes keys of a range; see BxLayout. */
 static void
 partitioned_build_add(BxBuild *build, uint32 range, double done,
@@ -165,7 +146,7 @@ partitioned_build_add(BxBuild *build, uint32 range, double done,
 	if (pb->summarize)
 	{
 		for (Size i = 0; i < nkeys; i++)
-			count_key(&pb->distinct, keys[i]);
+			bx_distinct_add(&pb->distinct, keys[i]);
 		pb->segment_keys += nkeys;
 		bx_node_add(pb->summaries, pb->segment % BX_FANOUT, keys, nkeys, doubt,
 					pb->segment_keys, (child + done) / BX_FANOUT);

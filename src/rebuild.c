@@ -28,7 +28,6 @@
 
 #include <math.h>
 
-#include "lib/hyperloglog.h"
 #include "miscadmin.h"
 #include "storage/lmgr.h"
 #include "utils/float.h"
@@ -58,7 +57,7 @@ typedef struct Rebuild
 	double		range_keys;
 	double		squares;
 	int			counted;
-	hyperLogLogState distinct;
+	BxDistinct	distinct;
 
 	/* writing: the rows of some of the new slices */
 	BxNodeDesc	desc;
@@ -116,7 +115,7 @@ count_segment(void *arg, uint32 range, double done, const uint64 *keys,
 	Rebuild    *rebuild = arg;
 
 	for (Size i = 0; i < nkeys; i++)
-		addHyperLogLog(&rebuild->distinct, (uint32) (keys[i] >> 32));
+		bx_distinct_add(&rebuild->distinct, keys[i]);
 }
 
 /* Counts a summary's keys per segment in some of the segments. */
@@ -144,10 +143,9 @@ count_some_segments(Rebuild *rebuild)
 		present[(int64) i * n / ncount];
 		double		keys;
 
-		initHyperLogLog(&rebuild->distinct, BX_DISTINCT_BITS);
+		bx_distinct_clear(&rebuild->distinct);
 		scan_ranges(rebuild, segment * BX_FANOUT, BX_FANOUT, count_segment);
-		keys = estimateHyperLogLog(&rebuild->distinct);
-		freeHyperLogLog(&rebuild->distinct);
+		keys = bx_distinct_estimate(&rebuild->distinct);
 		if (keys > 0)
 		{
 			rebuild->squares += keys * keys;

@@ -385,53 +385,104 @@ test_fill(void)
 	CHECK(bx_filter_fill_rate(0, ROWS, 5) == 0, "no bit is set");
 }
 
-/* Slices that lines are filled for, of those that a node has. */
-#define LINES_NSLICES	5
-#define LINES_FIRST		1
-#define LINES_N			3
+/* Slices that planes are filled for, of those that a node has. */
+#define PLANES_NSLICES	5
+#define PLANES_FIRST	1
+#define PLANES_N		3
 
-/* Lines that are filled by child and transposed are the slices themselves. */
+/* Planes that are filled by child and transposed are the slices themselves. */
 static void
-test_lines(int nrows, int nprobes, BxAddKeys add_keys)
+test_planes(int nrows, int nprobes, BxAddKeys add_keys)
 {
-	static char rows[LINES_N][2048 * BX_MASK_BYTES];
+	static char rows[PLANES_N][2048 * BX_MASK_BYTES];
 	static char transposed[2048 * BX_MASK_BYTES];
-	static uint64_t bits[(BX_MASK_BITS * LINES_N + 1) * 32];
-	size_t		words = BX_LINE_WORDS(nrows);
-	BxLines		lines = {2, nrows, nprobes, LINES_NSLICES, LINES_FIRST, LINES_N};
+	static uint8_t slices[PLANES_N * BX_PLANES * 2048 + 1];
+	static uint8_t scratch[PLANES_N * 2048 + 1];
+	size_t		size = BX_PLANE_BYTES(nrows);
+	BxPlanes	planes = {2, nrows, nprobes, PLANES_NSLICES, PLANES_FIRST, PLANES_N};
 	uint64_t	keys[100];
 
 	memset(rows, 0, sizeof(rows));
-	memset(bits, 0, sizeof(bits));
+	memset(slices, 0, sizeof(slices));
+	memset(scratch, 0, sizeof(scratch));
 	for (int c = 0; c < BX_MASK_BITS; c++)
 	{
 		int			n = c % 100;
+		uint8_t		bit = bx_filter_plane_bit(c);
 
 		for (int i = 0; i < n; i++)
 		{
 			uint64_t	lh = bx_filter_level_hash(key_of(c, i), 2);
-			uint32_t	slice = bx_filter_slice(lh, LINES_NSLICES) - LINES_FIRST;
+			uint32_t	slice = bx_filter_slice(lh, PLANES_NSLICES) - PLANES_FIRST;
 
 			keys[i] = key_of(c, i);
-			if (slice < LINES_N)
+			if (slice < PLANES_N)
 				bx_filter_add(rows[slice], nrows, nprobes, lh, c);
 		}
 
-		/* in two parts: what is there stays */
-		add_keys(&lines, bits + c * LINES_N * words, keys, n / 3);
-		add_keys(&lines, bits + c * LINES_N * words, keys + n / 3, n - n / 3);
+		/* in three parts: what is there stays, merged or not */
+		add_keys(&planes, scratch, bit, keys, n / 4);
+		add_keys(&planes, scratch, bit, keys + n / 4, n / 2 - n / 4);
+		bx_filter_merge(&planes, scratch, slices, c);
+		add_keys(&planes, scratch, bit, keys + n / 2, n - n / 2);
+		bx_filter_merge(&planes, scratch, slices, c);
+		for (size_t i = 0; i < sizeof(scratch); i++)
+			CHECK(scratch[i] == 0, "%d rows: byte %zu is left", nrows, i);
 	}
-	for (int s = 0; s < LINES_N; s++)
+	for (int s = 0; s < PLANES_N; s++)
 	{
 		memset(transposed, 0x5A, sizeof(transposed));
-		bx_filter_transpose(bits + s * words, LINES_N * words, transposed, nrows);
+		bx_filter_transpose(slices + s * size * BX_PLANES, transposed, nrows);
 		CHECK(memcmp(rows[s], transposed, (size_t) nrows * BX_MASK_BYTES) == 0,
 			  "%d rows, %d probes, slice %d", nrows, nprobes, s);
 		CHECK(transposed[(size_t) nrows * BX_MASK_BYTES] == 0x5A,
 			  "%d rows: written behind the end", nrows);
 	}
-	CHECK(bits[BX_MASK_BITS * LINES_N * words] == 0,
-		  "%d rows: a bit behind the last line", nrows);
+	CHECK(slices[PLANES_N * size * BX_PLANES] == 0,
+		  "%d rows: a bit behind the last plane", nrows);
+}
+
+/* Distinct keys are counted, however often they come. */
+static void
+test_distinct(void)
+{
+	static const int counts[] = {1, 10, 100, 1000, 2000, 3000, 5000, 10000,
+	100000};
+	BxDistinct	distinct;
+
+	bx_distinct_clear(&distinct);
+	CHECK(bx_distinct_estimate(&distinct) == 0, "no keys: %g",
+		  bx_distinct_estimate(&distinct));
+	bx_distinct_add(&distinct, 0);
+	bx_distinct_add(&distinct, UINT64_MAX);
+	CHECK(fabs(bx_distinct_estimate(&distinct) - 2) < 0.01, "two keys: %g",
+		  bx_distinct_estimate(&distinct));
+
+	for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++)
+	{
+		double		squares = 0;
+		double		told = 0;
+		int			tries = counts[i] < 100000 ? 100 : 30;
+
+		for (int t = 0; t < tries; t++)
+		{
+			double		error;
+
+			bx_distinct_clear(&distinct);
+			for (int k = 0; k < counts[i]; k++)
+			{
+				uint64_t	key = next_random();
+
+				for (int twice = 0; twice < 2; twice++)
+					bx_distinct_add(&distinct, key);
+			}
+			told = bx_distinct_estimate(&distinct);
+			error = told / counts[i] - 1;
+			squares += error * error;
+		}
+		CHECK(sqrt(squares / tries) < 0.05, "%d keys: the error is %g, told last %g",
+			  counts[i], sqrt(squares / tries), told);
+	}
 }
 
 /* Rows that are known to the compiler are found by shifting. */
@@ -458,14 +509,15 @@ main(void)
 	test_levels_are_independent();
 	test_fill();
 	test_constant_rows();
+	test_distinct();
 	for (int nprobes = 1; nprobes <= BX_MAX_PROBES; nprobes++)
 	{
 		static const int rows[] = {252, ROWS, 1020, 2044};
 
 		for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
 		{
-			test_lines(rows[i], nprobes, bx_filter_add_keys_scalar);
-			test_lines(rows[i], nprobes, bx_filter_choose_add_keys(rows[i]));
+			test_planes(rows[i], nprobes, bx_filter_add_keys_scalar);
+			test_planes(rows[i], nprobes, bx_filter_choose_add_keys());
 		}
 	}
 	return finish();
