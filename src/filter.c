@@ -1,7 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * filter.c
- *	  Sizing of the filters, and what their fill tells.
+ *	  Sizing of the filters, setting many bits of them, and what their fill
+ *	  tells.
  *
  * One child's filter in one slice is a plain Bloom filter of nrows bits.  Its
  * keys are spread over the slices by hash, so the number that falls into a
@@ -155,7 +156,7 @@ bx_filter_add_keys_scalar(const BxPlanes *planes, uint8_t *scratch,
 		plane = scratch + size * slice;
 		for (int i = 0; i < nprobes; i++)
 		{
-			plane[bx_filter_slot(x, (uint32_t) nrows)] = bit;
+			plane[bx_filter_row(x, nrows)] = bit;
 			x = bx_filter_next(x);
 		}
 	}
@@ -179,8 +180,12 @@ find_rows(__m256i x, __m256i nrows)
 	return _mm256_blend_epi32(even, odd, 0xAA);
 }
 
-/* Sets the first n of eight rows; n is a constant for the compiler. */
-static inline void
+/* A function whose constant arguments are constants for the compiler. */
+#define INLINED_VECTOR_CODE \
+	BX_VECTOR_CODE __attribute__((always_inline)) inline
+
+/* Sets the first n of eight rows. */
+INLINED_VECTOR_CODE static void
 set_rows(uint8_t *plane, uint8_t bit, const uint32_t *rows, const int n)
 {
 	if (n > 0)
@@ -201,13 +206,9 @@ set_rows(uint8_t *plane, uint8_t bit, const uint32_t *rows, const int n)
 		plane[rows[7]] = bit;
 }
 
-/* A function whose constant arguments are constants for the compiler. */
-#define INLINED_VECTOR_CODE \
-	BX_VECTOR_CODE __attribute__((always_inline)) inline
-
 /*
- * The same with the rows of eight probes computed at once.  "last" is how many
- * the last vector has.
+ * Does as bx_filter_add_keys_scalar, but computes the rows of eight probes at
+ * once.  "last" is how many of them the last vector has.
  */
 INLINED_VECTOR_CODE static void
 add_keys_last(const BxPlanes *planes, uint8_t *scratch, uint8_t bit,
@@ -291,26 +292,23 @@ bx_filter_choose_add_keys(void)
 	return bx_filter_add_keys_scalar;
 }
 
-/* Moves the bits in "scratch" to the child's planes of n slices. */
+/* Moves the bits in "scratch" to a plane of each of the n slices. */
 void
-bx_filter_merge(const BxPlanes *planes, uint8_t *restrict scratch,
-				uint8_t *restrict slices, int child)
+bx_filter_merge(const BxPlanes *planes, uint8_t *scratch, uint8_t *to)
 {
-	const size_t size = BX_PLANE_BYTES(planes->nrows);
+	const size_t size = BX_PLANE_BYTES(planes->nrows) * planes->n;
 
-	slices += size * (child / 8);
-	for (uint32_t slice = 0; slice < planes->n; slice++)
+	for (size_t at = 0; at < size; at += sizeof(uint64_t))
 	{
-		/* a constant number at a time, for the compiler's sake */
-		for (size_t at = 0; at < size; at += BX_PLANE_ALIGN)
-		{
-			for (int i = 0; i < BX_PLANE_ALIGN; i++)
-				slices[at + i] |= scratch[at + i];
-		}
-		memset(scratch, 0, size);
-		scratch += size;
-		slices += size * BX_PLANES;
+		uint64_t	a;
+		uint64_t	b;
+
+		memcpy(&a, to + at, sizeof(a));
+		memcpy(&b, scratch + at, sizeof(b));
+		a |= b;
+		memcpy(to + at, &a, sizeof(a));
 	}
+	memset(scratch, 0, size);
 }
 
 #ifdef BX_HAVE_VECTORS
@@ -330,14 +328,14 @@ shuffle(const __m128i *from, __m128i *to)
 
 /* Makes sixteen rows from the bytes that the sixteen planes have of them. */
 static inline void
-transpose_square(const uint8_t *from, size_t plane_size, char *rows)
+transpose_square(const uint8_t *from, size_t stride, char *rows)
 {
 #ifdef BX_HAVE_VECTORS
 	__m128i		a[BX_PLANES];
 	__m128i		b[BX_PLANES];
 
 	for (int p = 0; p < BX_PLANES; p++)
-		a[p] = _mm_loadu_si128((const __m128i *) (from + plane_size * p));
+		a[p] = _mm_loadu_si128((const __m128i *) (from + stride * p));
 	shuffle(a, b);
 	shuffle(b, a);
 	shuffle(a, b);
@@ -347,23 +345,22 @@ transpose_square(const uint8_t *from, size_t plane_size, char *rows)
 	for (int row = 0; row < 16; row++)
 	{
 		for (int p = 0; p < BX_PLANES; p++)
-			rows[row * BX_PLANES + p] = (char) from[plane_size * p + row];
+			rows[row * BX_PLANES + p] = (char) from[stride * p + row];
 	}
 #endif
 }
 
-/* Makes the rows of a slice's page from its planes. */
+/* Makes the rows of a slice from its planes, which lie "stride" bytes apart. */
 void
-bx_filter_transpose(const uint8_t *slice, char *rows, int nrows)
+bx_filter_transpose(const uint8_t *planes, size_t stride, char *rows,
+					int nrows)
 {
-	const size_t size = BX_PLANE_BYTES(nrows);
-
 	for (int first = 0; first < nrows; first += 16)
 	{
 		int			n = nrows - first < 16 ? nrows - first : 16;
 		char		square[16 * BX_MASK_BYTES];
 
-		transpose_square(slice + first, size, square);
+		transpose_square(planes + first, stride, square);
 		memcpy(rows + (size_t) first * BX_MASK_BYTES, square,
 			   (size_t) n * BX_MASK_BYTES);
 	}
@@ -372,12 +369,14 @@ bx_filter_transpose(const uint8_t *slice, char *rows, int nrows)
 /*
  * Counts the bits that are set in each column; bits_set has BX_MASK_BITS.
  *
- * The loop over a row's bytes is one that compilers make vector code of.  The
- * counters are bytes, too, and are emptied before they could overflow.
+ * The columns of one bit of all bytes are counted at once, in bytes, which are
+ * emptied before they could overflow.
  */
 void
 bx_filter_count(const char *rows, int nrows, int *bits_set)
 {
+	const uint64_t ones = UINT64_C(0x0101010101010101);
+
 	memset(bits_set, 0, sizeof(int) * BX_MASK_BITS);
 	for (int first = 0; first < nrows; first += 255)
 	{
@@ -385,17 +384,18 @@ bx_filter_count(const char *rows, int nrows, int *bits_set)
 
 		for (int bit = 0; bit < 8; bit++)
 		{
-			uint8_t		sums[BX_MASK_BYTES] = {0};
+			BxMask		sums = {.word = {0}};
 
 			for (int r = first; r < end; r++)
 			{
-				const uint8_t *row = (const uint8_t *) rows + (size_t) r * BX_MASK_BYTES;
+				BxMask		row;
 
-				for (int byte = 0; byte < BX_MASK_BYTES; byte++)
-					sums[byte] += (row[byte] >> bit) & 1;
+				memcpy(&row, rows + (size_t) r * BX_MASK_BYTES, BX_MASK_BYTES);
+				sums.word[0] += (row.word[0] >> bit) & ones;
+				sums.word[1] += (row.word[1] >> bit) & ones;
 			}
 			for (int byte = 0; byte < BX_MASK_BYTES; byte++)
-				bits_set[byte * 8 + bit] += sums[byte];
+				bits_set[byte * 8 + bit] += sums.byte[byte];
 		}
 	}
 }

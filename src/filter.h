@@ -216,13 +216,12 @@ bx_filter_add(char *rows, int nrows, int nprobes, uint64_t lh, int child)
 
 /*
  * A build sets bits in planes: one for every eight children of a slice, with a
- * byte for each row, and in it a bit for each of the eight.  A slice's planes
- * lie one behind the other, and become the columns of bytes of its page.
+ * byte for each row, and in it a bit for each of the eight.  They become the
+ * columns of bytes of the slice's page.  What is left behind the last row is
+ * never used.
  */
 #define BX_PLANES		(BX_MASK_BITS / 8)
-#define BX_PLANE_ALIGN	64
-#define BX_PLANE_BYTES(nrows) \
-	(((size_t) (nrows) + BX_PLANE_ALIGN - 1) / BX_PLANE_ALIGN * BX_PLANE_ALIGN)
+#define BX_PLANE_BYTES(nrows)	(((size_t) (nrows) + 63) / 64 * 64)
 
 /* Slices whose planes are filled: n from "first" on, of the node's nslices. */
 typedef struct BxPlanes
@@ -254,9 +253,10 @@ bx_filter_plane_bit(int child)
 	return (uint8_t) (1 << (child % 8));
 }
 
-extern void bx_filter_merge(const BxPlanes *planes, uint8_t *restrict scratch,
-							uint8_t *restrict slices, int child);
-extern void bx_filter_transpose(const uint8_t *slice, char *rows, int nrows);
+extern void bx_filter_merge(const BxPlanes *planes, uint8_t *scratch,
+							uint8_t *to);
+extern void bx_filter_transpose(const uint8_t *planes, size_t stride,
+								char *rows, int nrows);
 
 /* Geometry of a node's filters. */
 typedef struct BxPlan
@@ -276,8 +276,8 @@ extern double bx_filter_fill_keys(int bits_set, int nrows, int nprobes);
 
 /*
  * Counts distinct keys, about (HyperLogLog): the upper bits of a key name a
- * register, which has the most trailing zeros, and one, of its keys.  The error
- * is 3%.
+ * register, which has one more than the most trailing zeros among its keys.  The
+ * error is 3%.
  */
 #define BX_DISTINCT_BITS	10
 
@@ -297,7 +297,7 @@ bx_distinct_add(BxDistinct *distinct, uint64_t key)
 {
 	uint8_t    *most = &distinct->most[key >> (64 - BX_DISTINCT_BITS)];
 
-	/* all but the upper bits, and a one where they begin */
+	/* a one where the upper bits begin ends the counting there */
 	uint64_t	rest = key | UINT64_C(1) << (64 - BX_DISTINCT_BITS);
 	uint8_t		zeros = (uint8_t) (__builtin_ctzll(rest) + 1);
 

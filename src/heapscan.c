@@ -318,7 +318,7 @@ enter_key(uint64 *table, Size mask, uint64 key)
 static void
 drop_duplicates(BxHeapScan *scan, Size first)
 {
-	/* in registers: the compiler must take it that keys are stored there */
+	/* copies, which no store to a key can change, for all a compiler knows */
 	uint64	   *keys = scan->keys;
 	uint64	   *table = scan->table;
 	Size		mask = scan->table_size - 1;

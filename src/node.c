@@ -26,7 +26,7 @@
 
 #include "bloomidx.h"
 
-/* Bytes of a slice's planes, and of its plane of the child at work. */
+/* Bytes of a plane, and of a slice's. */
 #define PLANE_BYTES		BX_PLANE_BYTES(BX_SLICE_ROWS)
 #define SLICE_BYTES		(PLANE_BYTES * BX_PLANES)
 
@@ -67,8 +67,9 @@ struct BxNodeWriter
 	double		open_done;		/* how much of it is done */
 
 	BxAddKeys	add_keys;
-	uint8	   *planes;			/* of the slices of the window */
-	uint8	   *scratch;		/* a plane for each, of one child; else zero */
+	uint8	   *planes;			/* by eight children, slice of the window, row */
+	uint8	   *scratch;		/* a plane of each slice, for one child's
+								 * keys; all zero between uses */
 	uint32		planes_slices;	/* slices for which there is memory */
 	bool		written;		/* the pages have been written before */
 
@@ -228,21 +229,10 @@ set_bits(BxNodeWriter *writer, uint32 first, uint32 n)
 							 writer->keys + start, part);
 			start += part;
 		}
-		bx_filter_merge(&planes, writer->scratch, writer->planes, run->child);
-	}
-}
 
-/* Makes the filters of children in doubt match everything, in n slices. */
-static void
-fill_doubtful(BxNodeWriter *writer, uint32 n)
-{
-	for (int c = bx_mask_next(&writer->doubt, 0); c < BX_FANOUT;
-		 c = bx_mask_next(&writer->doubt, c + 1))
-	{
-		BxPlanes	planes = {.nrows = BX_SLICE_ROWS,.n = n};
-
-		memset(writer->scratch, bx_filter_plane_bit(c), PLANE_BYTES * n);
-		bx_filter_merge(&planes, writer->scratch, writer->planes, c);
+		/* even for a few keys: a run's share of all the node's pages is small */
+		bx_filter_merge(&planes, writer->scratch,
+						writer->planes + PLANE_BYTES * n * (run->child / 8));
 	}
 }
 
@@ -253,7 +243,6 @@ write_slices(BxNodeWriter *writer, uint32 first, uint32 n)
 	PGAlignedBlock image;
 	char	   *rows = BxPageGetContent(image.data);
 
-	fill_doubtful(writer, n);
 	for (uint32 i = 0; i < n; i++)
 	{
 		uint32		slice = first + i;
@@ -261,8 +250,9 @@ write_slices(BxNodeWriter *writer, uint32 first, uint32 n)
 		CHECK_FOR_INTERRUPTS();
 		bx_page_init_slice(image.data, writer->level, writer->node, slice,
 						   &writer->desc);
-		bx_filter_transpose(writer->planes + SLICE_BYTES * i, rows,
-							BX_SLICE_ROWS);
+		bx_filter_transpose(writer->planes + PLANE_BYTES * i, PLANE_BYTES * n,
+							rows, BX_SLICE_ROWS);
+		bx_node_set_doubt(rows, 1, &writer->doubt);
 		((PageHeader) image.data)->pd_lower = BX_SLICE_LOWER_FULL;
 		if (writer->written)
 			bx_node_write_slice(writer->index, writer->level, writer->node,

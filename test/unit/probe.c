@@ -423,16 +423,16 @@ test_planes(int nrows, int nprobes, BxAddKeys add_keys)
 		/* in three parts: what is there stays, merged or not */
 		add_keys(&planes, scratch, bit, keys, n / 4);
 		add_keys(&planes, scratch, bit, keys + n / 4, n / 2 - n / 4);
-		bx_filter_merge(&planes, scratch, slices, c);
+		bx_filter_merge(&planes, scratch, slices + PLANES_N * size * (c / 8));
 		add_keys(&planes, scratch, bit, keys + n / 2, n - n / 2);
-		bx_filter_merge(&planes, scratch, slices, c);
+		bx_filter_merge(&planes, scratch, slices + PLANES_N * size * (c / 8));
 		for (size_t i = 0; i < sizeof(scratch); i++)
 			CHECK(scratch[i] == 0, "%d rows: byte %zu is left", nrows, i);
 	}
 	for (int s = 0; s < PLANES_N; s++)
 	{
 		memset(transposed, 0x5A, sizeof(transposed));
-		bx_filter_transpose(slices + s * size * BX_PLANES, transposed, nrows);
+		bx_filter_transpose(slices + s * size, PLANES_N * size, transposed, nrows);
 		CHECK(memcmp(rows[s], transposed, (size_t) nrows * BX_MASK_BYTES) == 0,
 			  "%d rows, %d probes, slice %d", nrows, nprobes, s);
 		CHECK(transposed[(size_t) nrows * BX_MASK_BYTES] == 0x5A,
