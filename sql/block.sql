@@ -142,7 +142,7 @@ BEGIN
 END $$;
 CREATE TABLE failing (k int) WITH (autovacuum_enabled = off);
 INSERT INTO failing SELECT generate_series(1, 1000);
-CREATE INDEX failing_k ON failing USING bloomidx (picky(k)) WITH (layout = block);
+CREATE INDEX failing_k ON failing USING bloomidx (picky(k)) WITH (layout = block, pages_per_range = 16);
 DELETE FROM failing WHERE k > 500;
 INSERT INTO failing SELECT generate_series(501, 20000);
 SET picky.fails = 'yes';

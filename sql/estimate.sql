@@ -20,7 +20,7 @@ DECLARE
 	fetched bigint;
 BEGIN
 	EXECUTE format('SELECT array_agg(v) FROM (SELECT %1$I::text AS v FROM %2$I WHERE %1$I IS NOT NULL AND %3$s'
-				   ' ORDER BY hashtext(ctid::text) LIMIT 25) s', col, tab, condition) INTO sought;
+				   ' ORDER BY hashtext(ctid::text) LIMIT 100) s', col, tab, condition) INTO sought;
 	fetched := pg_stat_get_xact_blocks_fetched((tab || '_i')::regclass);
 	FOREACH value IN ARRAY sought LOOP
 		EXECUTE format('EXPLAIN (ANALYZE, TIMING OFF, FORMAT JSON) SELECT * FROM %I WHERE %I = %L AND %s',
