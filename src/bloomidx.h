@@ -487,7 +487,7 @@ extern void bx_node_add(BxNodeWriter *writer, int child, const uint64 *keys,
 						Size n, bool doubt, double distinct, double done);
 extern void bx_node_close_child(BxNodeWriter *writer, double distinct);
 extern double bx_node_finish(BxNodeWriter *writer, BxNodeDesc *desc);
-extern void bx_node_set_doubt(char *rows, uint32 n, const BxMask *doubt);
+extern void bx_node_set_doubt(char *rows, const BxMask *doubt);
 extern void bx_node_write_slice(Relation index, int level, uint32 node,
 								const BxNodeDesc *desc, uint32 slice,
 								const char *rows, bool wal);

@@ -1,8 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * filter.c
- *	  Sizing of the filters, setting many bits of them, and what their fill
- *	  tells.
+ *	  Sizing of the filters, setting many bits of them, what their fill
+ *	  tells, and counting distinct keys.
  *
  * One child's filter in one slice is a plain Bloom filter of nrows bits.  Its
  * keys are spread over the slices by hash, so the number that falls into a
@@ -429,7 +429,7 @@ bx_distinct_estimate(const BxDistinct *distinct)
 	for (int i = 0; i < n; i++)
 		registers[distinct->most[i]]++;
 	for (int i = 64; i >= 0; i--)
-		sum = sum + ldexp(registers[i], -i);
+		sum += ldexp(registers[i], -i);
 	estimate = 0.7213 / (1 + 1.079 / n) * n * n / sum;
 
 	/* few keys are told better by the registers that have none */

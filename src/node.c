@@ -140,13 +140,13 @@ planned_keys(BxNodeWriter *writer)
 	return keys;
 }
 
-/* Makes the filters of some children, in n slices, match everything. */
+/* Makes the filters of some children, in a slice, match everything. */
 void
-bx_node_set_doubt(char *rows, uint32 n, const BxMask *doubt)
+bx_node_set_doubt(char *rows, const BxMask *doubt)
 {
 	if (bx_mask_is_empty(doubt))
 		return;
-	for (Size row = 0; row < (Size) n * BX_SLICE_ROWS; row++)
+	for (Size row = 0; row < BX_SLICE_ROWS; row++)
 		bx_mask_or((BxMask *) (rows + row * BX_ROW_BYTES), doubt);
 }
 
@@ -230,7 +230,7 @@ set_bits(BxNodeWriter *writer, uint32 first, uint32 n)
 			start += part;
 		}
 
-		/* even for a few keys: a run's share of all the node's pages is small */
+		/* even for a few keys: all runs cost no more than writing the pages */
 		bx_filter_merge(&planes, writer->scratch,
 						writer->planes + PLANE_BYTES * n * (run->child / 8));
 	}
@@ -252,7 +252,7 @@ write_slices(BxNodeWriter *writer, uint32 first, uint32 n)
 						   &writer->desc);
 		bx_filter_transpose(writer->planes + PLANE_BYTES * i, PLANE_BYTES * n,
 							rows, BX_SLICE_ROWS);
-		bx_node_set_doubt(rows, 1, &writer->doubt);
+		bx_node_set_doubt(rows, &writer->doubt);
 		((PageHeader) image.data)->pd_lower = BX_SLICE_LOWER_FULL;
 		if (writer->written)
 			bx_node_write_slice(writer->index, writer->level, writer->node,

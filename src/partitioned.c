@@ -523,7 +523,7 @@ doubt_child(Relation index, int level, uint32 node, const BxNodeDesc *desc,
 
 	bx_mask_fill(&doubt, false);
 	bx_mask_set(&doubt, child);
-	bx_node_set_doubt(rows, 1, &doubt);
+	bx_node_set_doubt(rows, &doubt);
 	for (uint32 slice = 0; slice < desc->nslices; slice++)
 	{
 		CHECK_FOR_INTERRUPTS();

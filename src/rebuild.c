@@ -261,7 +261,7 @@ fill_shadow(Rebuild *rebuild)
 		{
 			char	   *rows = rebuild->window + BX_SLICE_SIZE * i;
 
-			bx_node_set_doubt(rows, 1, &rebuild->doubt);
+			bx_node_set_doubt(rows, &rebuild->doubt);
 			bx_node_write_slice(vacuum->index, rebuild->level, rebuild->node,
 								&rebuild->desc, first + i, rows, true);
 		}

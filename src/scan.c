@@ -270,7 +270,7 @@ search_for_bitmap(IndexScanDesc scan, BxSearch *search, uint8 layout,
 	search->found = add_found_pages;
 	search->arg = &found;
 	bx_layout_by_id(search->index, layout)->search(search);
-	search->arg = NULL;
+	search->arg = NULL;			/* it was ours */
 	if (found.rows)
 		bx_rows_add(found.rows, found.pages, found.npages, tbm);
 	table_close(heap, NoLock);

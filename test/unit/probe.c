@@ -398,6 +398,7 @@ test_planes(int nrows, int nprobes, BxAddKeys add_keys)
 	static char transposed[2048 * BX_MASK_BYTES];
 	static uint8_t slices[PLANES_N * BX_PLANES * 2048 + 1];
 	static uint8_t scratch[PLANES_N * 2048 + 1];
+	static const uint8_t zeros[sizeof(scratch)];
 	size_t		size = BX_PLANE_BYTES(nrows);
 	BxPlanes	planes = {2, nrows, nprobes, PLANES_NSLICES, PLANES_FIRST, PLANES_N};
 	uint64_t	keys[100];
@@ -426,8 +427,8 @@ test_planes(int nrows, int nprobes, BxAddKeys add_keys)
 		bx_filter_merge(&planes, scratch, slices + PLANES_N * size * (c / 8));
 		add_keys(&planes, scratch, bit, keys + n / 2, n - n / 2);
 		bx_filter_merge(&planes, scratch, slices + PLANES_N * size * (c / 8));
-		for (size_t i = 0; i < sizeof(scratch); i++)
-			CHECK(scratch[i] == 0, "%d rows: byte %zu is left", nrows, i);
+		CHECK(memcmp(scratch, zeros, sizeof(scratch)) == 0,
+			  "%d rows, child %d: something is left", nrows, c);
 	}
 	for (int s = 0; s < PLANES_N; s++)
 	{
