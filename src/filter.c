@@ -247,35 +247,26 @@ add_keys_last(const BxPlanes *planes, uint8_t *scratch, uint8_t bit,
 	}
 }
 
+/* Each number of probes in the last vector has code of its own. */
+#define CASE_LAST(last) \
+	case (last) % VECTOR_PROBES: \
+		add_keys_last(planes, scratch, bit, keys, nkeys, last); \
+		break
+
 BX_VECTOR_CODE static void
 add_keys_vector(const BxPlanes *planes, uint8_t *scratch, uint8_t bit,
 				const uint64_t *keys, size_t nkeys)
 {
 	switch (planes->nprobes % VECTOR_PROBES)
 	{
-		case 1:
-			add_keys_last(planes, scratch, bit, keys, nkeys, 1);
-			break;
-		case 2:
-			add_keys_last(planes, scratch, bit, keys, nkeys, 2);
-			break;
-		case 3:
-			add_keys_last(planes, scratch, bit, keys, nkeys, 3);
-			break;
-		case 4:
-			add_keys_last(planes, scratch, bit, keys, nkeys, 4);
-			break;
-		case 5:
-			add_keys_last(planes, scratch, bit, keys, nkeys, 5);
-			break;
-		case 6:
-			add_keys_last(planes, scratch, bit, keys, nkeys, 6);
-			break;
-		case 7:
-			add_keys_last(planes, scratch, bit, keys, nkeys, 7);
-			break;
-		default:
-			add_keys_last(planes, scratch, bit, keys, nkeys, 8);
+			CASE_LAST(1);
+			CASE_LAST(2);
+			CASE_LAST(3);
+			CASE_LAST(4);
+			CASE_LAST(5);
+			CASE_LAST(6);
+			CASE_LAST(7);
+			CASE_LAST(8);
 	}
 }
 

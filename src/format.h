@@ -4,8 +4,9 @@
  *	  The on-disk format of a bloomidx index, and nothing else.
  *
  * Every page ends in a special area that says what the page is (see
- * BxPageOpaqueData), so that no reader has to trust a block number.  From
- * the first release on, any change here needs a new BX_FORMAT_VERSION.  src/README draws the picture.
+ * BxPageOpaqueData), so that no reader has to trust a block number.  From the
+ * first release on, any change here needs a new BX_FORMAT_VERSION.  src/README
+ * draws the picture.
  *
  *-------------------------------------------------------------------------
  */
