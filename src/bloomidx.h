@@ -379,6 +379,7 @@ extern uint64 bx_hash_marker(int attno, bool isnull);
 extern FmgrInfo *bx_hash_proc(Relation index, int attno);
 extern void bx_hash_proc_for_type(Relation index, int attno, Oid type,
 								  FmgrInfo *proc);
+extern bool bx_hash_runs_user_code(Relation index, int attno);
 extern void bx_hash_row(Relation index, const Datum *values,
 						const bool *isnull, BxRowKeys *row);
 extern void bx_hash_row_alloc(Relation index, BxRowKeys *row);

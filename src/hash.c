@@ -23,6 +23,8 @@
 
 #include "access/htup_details.h"
 #include "catalog/pg_collation.h"
+#include "catalog/pg_language.h"
+#include "catalog/pg_proc.h"
 #include "catalog/pg_type.h"
 #include "fmgr.h"
 #include "miscadmin.h"
@@ -34,6 +36,7 @@
 #include "utils/multirangetypes.h"
 #include "utils/rangetypes.h"
 #include "utils/rel.h"
+#include "utils/syscache.h"
 #include "utils/typcache.h"
 #include "utils/uuid.h"
 
@@ -225,52 +228,160 @@ bloomidx_hash_name(PG_FUNCTION_ARGS)
 
 /*
  * Types that are made of others are hashed by PostgreSQL's own functions,
- * which hash what is in them by its own.  But that of char(n) is wrong under a
- * nondeterministic collation (see bloomidx_hash_bpchar).  All values of a type
- * that contains such a thing get the same hash: the index is of no use for
- * them, and never wrong.  In a row any char(n) is bad, because a row that it is
- * compared with may have another collation, and still be equal.
+ * which hash the contents by the extended hash functions of the contents'
+ * types.  So it matters what a type contains, at any depth.
+ *
+ * A test of one contained type.  "in_row" says that the type is that of a
+ * column of a composite type, or is somewhere inside of one.
  */
-static bool contains_bad_bpchar(Oid type, int32 typmod, Oid collation,
-								bool any);
+typedef bool (*TypeTest) (Oid type, Oid collation, bool in_row);
 
-static bool
-row_contains_bad_bpchar(Oid type, int32 typmod)
+/* A search for a contained type; see contains(). */
+typedef struct TypeSearch
 {
-	TupleDesc	desc = lookup_rowtype_tupdesc(type, typmod);
+	TypeTest	test;
+	List	   *rows;			/* composite types that have been looked into */
+} TypeSearch;
+
+static bool contains(TypeSearch *search, Oid type, int32 typmod,
+					 Oid collation, bool in_row);
+
+/* Whether the type, or something that the type contains, passes the test. */
+static bool
+is_or_contains(TypeSearch *search, Oid type, int32 typmod, Oid collation,
+			   bool in_row)
+{
+	type = getBaseType(type);
+	return search->test(type, collation, in_row) ||
+		contains(search, type, typmod, collation, in_row);
+}
+
+/*
+ * Looks into the columns of a composite type.  A composite type may contain
+ * itself by way of a multirange, so no type is looked into twice.  Once is
+ * enough, because the collations of the columns are those of the type.
+ */
+static bool
+row_contains(TypeSearch *search, Oid type, int32 typmod)
+{
+	TupleDesc	desc;
 	bool		result = false;
 
+	if (list_member_oid(search->rows, type))
+		return false;
+	if (type != RECORDOID)
+		search->rows = lappend_oid(search->rows, type);
+	desc = lookup_rowtype_tupdesc(type, typmod);
 	for (int i = 0; i < desc->natts && !result; i++)
 	{
 		Form_pg_attribute att = TupleDescAttr(desc, i);
 
 		result = !att->attisdropped &&
-			contains_bad_bpchar(att->atttypid, att->atttypmod,
-								att->attcollation, true);
+			is_or_contains(search, att->atttypid, att->atttypmod,
+						   att->attcollation, true);
 	}
 	ReleaseTupleDesc(desc);
 	return result;
 }
 
+/*
+ * Whether a type contains one that passes the test.  Of a row without a known
+ * type nobody can tell: then the answer is yes.
+ */
 static bool
-contains_bad_bpchar(Oid type, int32 typmod, Oid collation, bool any)
+contains(TypeSearch *search, Oid type, int32 typmod, Oid collation,
+		 bool in_row)
 {
 	check_stack_depth();
 	type = getBaseType(type);
-	if (type == BPCHAROID)
-		return any || (OidIsValid(collation) &&
-					   !get_collation_isdeterministic(collation));
 	if (OidIsValid(get_element_type(type)))
-		return contains_bad_bpchar(get_element_type(type), -1, collation, any);
+		return is_or_contains(search, get_element_type(type), -1, collation,
+							  in_row);
 	if (type_is_multirange(type))
 		type = get_multirange_range(type);
 	if (type_is_range(type))
-		return contains_bad_bpchar(get_range_subtype(type), -1,
-								   get_range_collation(type), any);
+		return is_or_contains(search, get_range_subtype(type), -1,
+							  get_range_collation(type), in_row);
+	if (type == RECORDOID && typmod < 0)
+		return true;
 	if (type == RECORDOID || get_typtype(type) == TYPTYPE_COMPOSITE)
-		return type == RECORDOID && typmod < 0 ? true :
-			row_contains_bad_bpchar(type, typmod);
+		return row_contains(search, type, typmod);
 	return false;
+}
+
+/*
+ * PostgreSQL's function for char(n) forgets that trailing blanks do not count
+ * under a nondeterministic collation (see bloomidx_hash_bpchar).  In a row any
+ * char(n) is bad, because a row that it is compared with may have another
+ * collation, and still be equal.
+ */
+static bool
+is_hashed_badly(Oid type, Oid collation, bool in_row)
+{
+	if (type != BPCHAROID)
+		return false;
+	return in_row || (OidIsValid(collation) &&
+					  !get_collation_isdeterministic(collation));
+}
+
+/*
+ * Whether equal values of a type may get different hashes from PostgreSQL's
+ * own functions, because of something that the type contains.
+ */
+static bool
+contains_hashed_badly(Oid type, int32 typmod, Oid collation)
+{
+	TypeSearch	search = {is_hashed_badly, NIL};
+	bool		result = is_or_contains(&search, type, typmod, collation,
+										false);
+
+	list_free(search.rows);
+	return result;
+}
+
+/* Whether a function is written in a language that users write functions in. */
+static bool
+is_user_code(Oid function)
+{
+	HeapTuple	tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(function));
+	Oid			language;
+
+	if (!HeapTupleIsValid(tuple))
+		elog(ERROR, "cache lookup failed for function %u", function);
+	language = ((Form_pg_proc) GETSTRUCT(tuple))->prolang;
+	ReleaseSysCache(tuple);
+	return language != INTERNALlanguageId && language != ClanguageId;
+}
+
+static bool
+is_hashed_by_user_code(Oid type, Oid collation, bool in_row)
+{
+	TypeCacheEntry *entry = lookup_type_cache(type,
+											  TYPECACHE_HASH_EXTENDED_PROC);
+
+	return OidIsValid(entry->hash_extended_proc) &&
+		is_user_code(entry->hash_extended_proc);
+}
+
+/*
+ * Whether hashing values of an indexed column may run code of users: a function
+ * in another language than C is called for the values themselves, or for
+ * something that is in them.
+ */
+bool
+bx_hash_runs_user_code(Relation index, int attno)
+{
+	Oid			function = index_getprocid(index, attno, BX_HASH_PROC);
+	Form_pg_attribute att = TupleDescAttr(RelationGetDescr(index), attno - 1);
+	TypeSearch	search = {is_hashed_by_user_code, NIL};
+	bool		result;
+
+	if (OidIsValid(function) && is_user_code(function))
+		return true;
+	result = contains(&search, att->atttypid, att->atttypmod,
+					  att->attcollation, false);
+	list_free(search.rows);
+	return result;
 }
 
 /* What hash_container has found out about the last value's type. */
@@ -282,6 +393,10 @@ typedef struct ContainerCache
 	FmgrInfo	core;			/* PostgreSQL's own function */
 } ContainerCache;
 
+/*
+ * All values of a type that contains something that is hashed badly get the
+ * same hash: the index is of no use for them, and never wrong.
+ */
 static Datum
 hash_container(FunctionCallInfo fcinfo, Oid core, Oid type, int32 typmod)
 {
@@ -296,8 +411,7 @@ hash_container(FunctionCallInfo fcinfo, Oid core, Oid type, int32 typmod)
 	}
 	if (cache->type != type || cache->typmod != typmod)
 	{
-		cache->is_bad = contains_bad_bpchar(type, typmod, PG_GET_COLLATION(),
-											false);
+		cache->is_bad = contains_hashed_badly(type, typmod, PG_GET_COLLATION());
 		cache->type = type;
 		cache->typmod = typmod;
 	}
