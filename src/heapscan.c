@@ -18,6 +18,17 @@
  * out of line and its TOAST rows may be gone, the pages are reported as in
  * doubt, which makes their filter match everything.
  *
+ * No tuple of an aborted transaction is read: the table's descriptor may not
+ * describe it (see rows.c).  The descriptor does describe a tuple whose
+ * inserter is still in progress.  The only way for it not to is that the
+ * inserter has altered the table, and then the inserter holds an
+ * AccessExclusiveLock on the table until it ends, so that no caller of ours,
+ * all of whom have the table locked, could be here.  Types are another matter:
+ * the inserter may have altered a composite type, which locks only the type,
+ * and its value may have attributes that we do not know of yet.  So the value
+ * of such a tuple is used only if no function of its type is needed to hash
+ * it; else the pages are in doubt.
+ *
  * The line pointers of a page are collected under one share lock.  Then only
  * the pin is kept, which prevents pruning, so the tuples stay where they are
  * while their values are hashed: that may run a user's code, which must not
@@ -40,11 +51,19 @@
 
 #include "bloomidx.h"
 
+/* How much of a version may be used. */
+typedef enum Usability
+{
+	USE_ALL,					/* certainly live */
+	USE_TUPLE,					/* what is in the tuple itself */
+	USE_BYTES					/* likewise, if no function is called */
+} Usability;
+
 /* a version to look at */
 typedef struct Version
 {
 	OffsetNumber offnum;
-	bool		live;			/* certainly live */
+	Usability	usability;
 } Version;
 
 struct BxHeapScan
@@ -173,14 +192,15 @@ bx_heapscan_end(BxHeapScan *scan)
 	pfree(scan);
 }
 
-/* Whether the version is indexed, and if so, whether it is certainly live. */
+/* Whether the version is indexed, and if so, how much of it may be used. */
 static bool
-classify(BxHeapScan *scan, HeapTuple tuple, Buffer buffer, bool *live)
+classify(BxHeapScan *scan, HeapTuple tuple, Buffer buffer,
+		 Usability *usability)
 {
 	uint16		infomask = tuple->t_data->t_infomask;
 	TransactionId dead_after;
 
-	*live = true;
+	*usability = USE_ALL;
 	if (scan->snapshot)
 	{
 		if (!HeapTupleSatisfiesVisibility(tuple, scan->snapshot, buffer))
@@ -210,17 +230,17 @@ classify(BxHeapScan *scan, HeapTuple tuple, Buffer buffer, bool *live)
 				scan->heap_tuples++;
 				return true;
 			}
-			*live = false;
+			*usability = USE_BYTES;
 			return true;
 		case HEAPTUPLE_DELETE_IN_PROGRESS:
 
 			/* count it as ANALYZE does: unless we ourselves delete it */
 			if (!TransactionIdIsCurrentTransactionId(HeapTupleHeaderGetUpdateXid(tuple->t_data)))
 				scan->heap_tuples++;
-			*live = false;
+			*usability = USE_TUPLE;
 			return true;
 		case HEAPTUPLE_RECENTLY_DEAD:
-			*live = false;
+			*usability = USE_TUPLE;
 			return true;
 	}
 	elog(ERROR, "unexpected HeapTupleSatisfiesVacuumHorizon result");
@@ -268,14 +288,20 @@ list_versions(BxHeapScan *scan, Buffer buffer, Version *versions)
 	all_visible = PageIsAllVisible(page) &&
 		!(scan->snapshot && scan->snapshot->takenDuringRecovery);
 	max = PageGetMaxOffsetNumber(page);
+	if (max > MaxHeapTuplesPerPage)
+		ereport(ERROR,
+				(errcode(ERRCODE_DATA_CORRUPTED),
+				 errmsg("page %u of table \"%s\" has %u line pointers, more than fit on a page",
+						BufferGetBlockNumber(buffer),
+						RelationGetRelationName(scan->heap), max)));
 	for (OffsetNumber off = FirstOffsetNumber; off <= max; off++)
 	{
-		versions[n].live = all_visible;
+		versions[n].usability = USE_ALL;
 		if (!locate_tuple(page, off, &tuple))
 			continue;
 		if (all_visible)
 			__builtin_prefetch(tuple.t_data);
-		else if (!classify(scan, &tuple, buffer, &versions[n].live))
+		else if (!classify(scan, &tuple, buffer, &versions[n].usability))
 			continue;
 		versions[n++].offnum = off;
 	}
@@ -293,6 +319,24 @@ is_out_of_line(BxHeapScan *scan, int attnum, Datum value)
 										  attnum - 1);
 
 	return att->attlen == -1 && VARATT_IS_EXTERNAL(DatumGetPointer(value));
+}
+
+/* Whether the value of index column i, not NULL, may be hashed. */
+static bool
+is_usable(BxHeapScan *scan, int i, int attnum, Datum value,
+		  Usability usability)
+{
+	switch (usability)
+	{
+		case USE_ALL:
+			return true;
+		case USE_TUPLE:
+			return !is_out_of_line(scan, attnum, value);
+		case USE_BYTES:
+			return scan->hashers[i].is_simple &&
+				!is_out_of_line(scan, attnum, value);
+	}
+	return false;				/* keep compiler quiet */
 }
 
 /* Enters a key in a hash table; false if it was there.  There must be room. */
@@ -350,7 +394,7 @@ add_value(BxHeapScan *scan, int i, Datum value, bool isnull)
 
 /* Adds the keys of a tuple whose index columns are plain ones. */
 static inline void
-add_plain_tuple(BxHeapScan *scan, HeapTuple tuple, bool live)
+add_plain_tuple(BxHeapScan *scan, HeapTuple tuple, Usability usability)
 {
 	TupleDesc	desc = RelationGetDescr(scan->heap);
 
@@ -362,23 +406,23 @@ add_plain_tuple(BxHeapScan *scan, HeapTuple tuple, bool live)
 		heap_getattr(tuple, attnum, desc, &isnull) :
 		slot_getattr(scan->slot, attnum, &isnull);
 
-		if (!live && !isnull && is_out_of_line(scan, attnum, value))
-			scan->doubt = true;
-		else
+		if (isnull || is_usable(scan, i, attnum, value, usability))
 			add_value(scan, i, value, isnull);
+		else
+			scan->doubt = true;
 	}
-	if (live)
+	if (usability == USE_ALL)
 		scan->index_tuples++;
 }
 
 /* Adds the keys of the tuple in the slot, if the predicate holds. */
 static void
-add_computed_tuple(BxHeapScan *scan, bool live)
+add_computed_tuple(BxHeapScan *scan, Usability usability)
 {
 	Datum		values[INDEX_MAX_KEYS];
 	bool		isnull[INDEX_MAX_KEYS];
 
-	if (!live)
+	if (usability != USE_ALL)
 	{
 		scan->doubt = true;
 		return;
@@ -393,14 +437,15 @@ add_computed_tuple(BxHeapScan *scan, bool live)
 
 /* Adds the keys of a tuple, on whose page we have a pin. */
 static void
-add_tuple(BxHeapScan *scan, HeapTuple tuple, Buffer buffer, bool live)
+add_tuple(BxHeapScan *scan, HeapTuple tuple, Buffer buffer,
+		  Usability usability)
 {
 	if (!scan->direct)
 		ExecStoreBufferHeapTuple(tuple, scan->slot, buffer);
 	if (scan->computed)
-		add_computed_tuple(scan, live);
+		add_computed_tuple(scan, usability);
 	else
-		add_plain_tuple(scan, tuple, live);
+		add_plain_tuple(scan, tuple, usability);
 }
 
 /* Makes the table have so many slots, with the keys in it. */
@@ -450,7 +495,7 @@ collect_page(BxHeapScan *scan, Buffer buffer)
 	for (int i = 0; i < n; i++)
 	{
 		if (locate_tuple(BufferGetPage(buffer), versions[i].offnum, &tuple))
-			add_tuple(scan, &tuple, buffer, versions[i].live);
+			add_tuple(scan, &tuple, buffer, versions[i].usability);
 		if (scan->allocates)
 			ResetExprContext(scan->econtext);
 	}

@@ -19,6 +19,14 @@
  * be unpacked counts as a match, and for a column that is hashed by a function
  * of its type, all pages are left to the executor.
  *
+ * The columns of a tuple are read only if the transaction that inserted the
+ * tuple is known to have committed, or is our own.  The descriptor of the
+ * table may not describe other tuples: if a transaction adds a column, inserts
+ * rows and aborts, then the number of the column is free again, and the next
+ * column to be added, perhaps of another type, gets the same number.  Reading
+ * such a tuple by the new descriptor may follow any length or pointer.  A
+ * tuple that is not read counts as a match.
+ *
  * Serializable transactions are safe, too.  The server locked the index
  * against phantoms before it called us.  Who adds a row that we seek puts it on
  * its page first, and asks for such locks then: either it finds ours, or the
@@ -31,6 +39,7 @@
 
 #include "access/htup_details.h"
 #include "access/relscan.h"
+#include "access/xact.h"
 #include "miscadmin.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
@@ -150,11 +159,27 @@ may_meet(const Condition *condition, HeapTuple tuple, TupleDesc desc)
 	return has_element(condition, bx_hasher_key(&condition->hasher, value));
 }
 
+/*
+ * Whether the table's descriptor describes a tuple: its inserter is known to
+ * have committed, or is the current transaction.  The commit log is not asked.
+ * The executor asks it when it looks at the tuple, and leaves the answer in
+ * the tuple's hint bits for the next search.
+ */
+static inline bool
+is_described(HeapTupleHeader tuple)
+{
+	return HeapTupleHeaderXminCommitted(tuple) ||
+		TransactionIdIsCurrentTransactionId(HeapTupleHeaderGetRawXmin(tuple));
+}
+
+/* Whether a row may meet all conditions. */
 static inline bool
 may_match(const BxRows *rows, HeapTuple tuple)
 {
 	TupleDesc	desc = RelationGetDescr(rows->heap);
 
+	if (!is_described(tuple->t_data))
+		return true;
 	for (int i = 0; i < rows->nconditions; i++)
 	{
 		if (!may_meet(&rows->conditions[i], tuple, desc))
@@ -194,6 +219,8 @@ list_rows(const BxRows *rows, Page page, BlockNumber blkno,
 		tuple.t_data = (HeapTupleHeader) PageGetItem(page, lp);
 		tuple.t_len = ItemIdGetLength(lp);
 		ItemPointerSet(&tuple.t_self, blkno, off);
+		if (HeapTupleHeaderXminInvalid(tuple.t_data))
+			continue;			/* the inserter aborted: nobody sees the row */
 		if (!may_match(rows, &tuple))
 			continue;
 		if (HeapTupleHeaderIsHeapOnly(tuple.t_data))
