@@ -83,13 +83,6 @@
 #define bx_plan_workers(heap, index, indexInfo) ((indexInfo)->ii_ParallelWorkers)
 #endif
 
-/* 17 runs index expressions with a safe search_path; so did no one before. */
-#if PG_VERSION_NUM < 170000
-#define bx_restrict_search_path()	((void) 0)
-#else
-#define bx_restrict_search_path()	RestrictSearchPath()
-#endif
-
 /* 18 counts the searches of a scan, for EXPLAIN ANALYZE. */
 #if PG_VERSION_NUM >= 180000
 #define bx_count_search(scan) \

@@ -175,17 +175,19 @@ static char *
 make_note(const Inspection *inspection, const Totals *totals)
 {
 	StringInfoData notes;
+	const char *remedy = bx_vacuum_needs_user_code(inspection->index) ?
+	"call bloomidx_summarize()" : "VACUUM the table";
 
 	initStringInfo(&notes);
 	if (totals->overfull > 0)
-		add_note(&notes, psprintf("sets of filters with more keys than they were made for: %lld, VACUUM the table",
-								  (long long) totals->overfull));
+		add_note(&notes, psprintf("sets of filters with more keys than they were made for: %lld, %s",
+								  (long long) totals->overfull, remedy));
 	if (totals->missing > 0)
-		add_note(&notes, psprintf("partitions without summary: %lld, VACUUM the table",
-								  (long long) totals->missing));
+		add_note(&notes, psprintf("partitions without summary: %lld, %s",
+								  (long long) totals->missing, remedy));
 	if (totals->doubtful > 0)
-		add_note(&notes, psprintf("sets of filters with ranges that match everything: %lld, VACUUM the table",
-								  (long long) totals->doubtful));
+		add_note(&notes, psprintf("sets of filters with ranges that match everything: %lld, %s",
+								  (long long) totals->doubtful, remedy));
 	if (totals->shadows > 0)
 		add_note(&notes, "filters are being rebuilt, or a rebuild was interrupted, VACUUM the table if no other VACUUM is at it");
 	if (options_changed(inspection))
@@ -336,10 +338,12 @@ find_proc(Relation index, int attnum, Oid type, FmgrInfo *proc)
 
 /* The hash of the key that is looked for; NULL has one, too. */
 static uint64
-hash_key(FunctionCallInfo fcinfo, Relation index, int attnum)
+hash_key(FunctionCallInfo fcinfo, Relation heap, Relation index, int attnum)
 {
 	Oid			type = get_fn_expr_argtype(fcinfo->flinfo, 1);
+	BxIdentity	identity;
 	FmgrInfo	proc;
+	uint64		hash;
 
 	if (attnum < 1 || attnum > IndexRelationGetNumberOfKeyAttributes(index))
 		ereport(ERROR,
@@ -358,7 +362,11 @@ hash_key(FunctionCallInfo fcinfo, Relation index, int attnum)
 													 attnum - 1)->atttypid))));
 	if (PG_ARGISNULL(1))
 		return bx_hash_marker(attnum, true);
-	return bx_hash_value(index, attnum, &proc, PG_GETARG_DATUM(1));
+
+	bx_open_become_owner(heap, &identity);
+	hash = bx_hash_value(index, attnum, &proc, PG_GETARG_DATUM(1));
+	bx_open_become_caller(&identity);
+	return hash;
 }
 
 static void
@@ -386,7 +394,8 @@ bloomidx_probe(PG_FUNCTION_ARGS)
 				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
 				 errmsg("index and column number must not be null")));
 	begin_inspection(&inspection, PG_GETARG_OID(0), true);
-	hash = hash_key(fcinfo, inspection.index, PG_GETARG_INT32(2));
+	hash = hash_key(fcinfo, inspection.heap, inspection.index,
+					PG_GETARG_INT32(2));
 	begin_rows(&inspection, fcinfo);
 	bx_scan_hash(inspection.heap, inspection.index, hash, show_range,
 				 &inspection);

@@ -111,7 +111,18 @@ bx_open(Oid indexoid, LOCKMODE heap_lock, LOCKMODE index_lock, Relation *heap,
 	check_index(*index);
 }
 
-/* Index expressions run as the table's owner, as in VACUUM. */
+/*
+ * Runs what follows as the owner of the table, until bx_open_become_caller.
+ * Whatever may call functions of users (index expressions, predicates,
+ * functions of operator classes) must do so between the two.
+ *
+ * The caller's privileges must not be at the mercy of the owner's functions,
+ * nor the owner's at that of the caller: so the user is the owner, commands
+ * that would outlast the restricted operation are refused, and search_path is
+ * a safe one.  Otherwise a name in an owner's function that is not qualified
+ * could lead to a function of the caller, which would run as the owner.
+ * PostgreSQL itself sets the path in its maintenance commands since 17 only.
+ */
 void
 bx_open_become_owner(Relation heap, BxIdentity *identity)
 {
@@ -120,9 +131,11 @@ bx_open_become_owner(Relation heap, BxIdentity *identity)
 						   identity->sec_context |
 						   SECURITY_RESTRICTED_OPERATION);
 	identity->nestlevel = NewGUCNestLevel();
-	bx_restrict_search_path();
+	set_config_option("search_path", "pg_catalog, pg_temp", PGC_USERSET,
+					  PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
 }
 
+/* The caller is the current user again, with its own settings. */
 void
 bx_open_become_caller(const BxIdentity *identity)
 {
