@@ -208,6 +208,8 @@ SELECT full_filters > 0 FROM bloomidx_segments('doubt_i');
 SELECT bloomidx_check('doubt_i');
 VACUUM doubt;
 SELECT note FROM bloomidx_info('doubt_i');
+SELECT bloomidx_summarize('doubt_i');
+SELECT note FROM bloomidx_info('doubt_i');
 BEGIN;
 DELETE FROM doubt WHERE id % 9 = 0;
 CREATE INDEX doubt_b ON doubt USING bloomidx ((id + 1)) WITH (layout = block);
@@ -216,6 +218,8 @@ SELECT note FROM bloomidx_info('doubt_b');
 SELECT full_filters > 0 FROM bloomidx_blocks('doubt_b');
 SELECT bloomidx_check('doubt_b');
 VACUUM doubt;
+SELECT note FROM bloomidx_info('doubt_b');
+SELECT bloomidx_summarize('doubt_b');
 SELECT note FROM bloomidx_info('doubt_b');
 
 -- bloomidx_check() looks every visible row up: also of partial and expression indexes, of one's own transaction, NULLs,

@@ -1360,6 +1360,16 @@ rebuild_page(void *arg)
 	rebuild->vacuum->pages++;
 }
 
+/* Lets inserters forget a rebuild that has failed. */
+static void
+give_up_page(void *arg)
+{
+	PageRebuild *rebuild = arg;
+
+	set_flags(rebuild->vacuum->index, rebuild->number, &rebuild->geometry, 0,
+			  BX_BLOCK_SHADOWED);
+}
+
 /* Whether the page should be rebuilt. */
 static bool
 needs_rebuild(const PageRebuild *rebuild, const char *page)
@@ -1367,7 +1377,7 @@ needs_rebuild(const PageRebuild *rebuild, const char *page)
 	BxBlockFill fill;
 
 	/* what has failed so often will go on to fail */
-	if (rebuild->vacuum->failures >= MAX_FAILURES || rebuild->vacuum->drop_only)
+	if (rebuild->vacuum->failures >= MAX_FAILURES || !rebuild->vacuum->may_rebuild)
 		return false;
 	bx_block_measure(page, rebuild->geometry.nranges, &fill);
 	return fill.doubtful > 0 ||
@@ -1384,12 +1394,9 @@ repair_page(PageRebuild *rebuild)
 	bx_block_read_page(index, rebuild->number, &rebuild->geometry,
 					   rebuild->vacuum->strategy, page.data);
 	if (BxPageGetOpaque(page.data)->flags & BX_BLOCK_SHADOWED)
-		set_flags(index, rebuild->number, &rebuild->geometry, 0,
-				  BX_BLOCK_SHADOWED);
-	if (needs_rebuild(rebuild, page.data) &&
-		!bx_vacuum_try(rebuild->vacuum, rebuild_page, rebuild))
-		set_flags(index, rebuild->number, &rebuild->geometry, 0,
-				  BX_BLOCK_SHADOWED);
+		give_up_page(rebuild);
+	if (needs_rebuild(rebuild, page.data))
+		bx_vacuum_try(rebuild->vacuum, rebuild_page, give_up_page, rebuild);
 }
 
 /* Repairs the pages of ranges that the heap has. */

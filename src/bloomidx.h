@@ -154,10 +154,11 @@ typedef struct BxVacuum
 {
 	Relation	heap;
 	Relation	index;
-	IndexInfo  *indexInfo;
+	IndexInfo  *indexInfo;		/* NULL unless may_rebuild */
 	BufferAccessStrategy strategy;
 	Size		memory;			/* bytes that it may use */
-	bool		drop_only;		/* only drop what failed rebuilds left */
+	bool		in_vacuum;		/* not in bloomidx_summarize() */
+	bool		may_rebuild;	/* else only drop what failed rebuilds left */
 	uint32		segments;		/* rebuilt */
 	uint32		summaries;
 	uint32		pages;			/* rebuilt, in layout block */
@@ -639,7 +640,8 @@ extern void bx_vacuum_scan_ranges(BxVacuum *vacuum, uint8 lg_base,
 								  uint64 first, uint64 n,
 								  BxRangeCallback callback, void *arg);
 extern bool bx_vacuum_try(BxVacuum *vacuum, void (*rebuild) (void *),
-						  void *arg);
+						  void (*give_up) (void *), void *arg);
+extern bool bx_vacuum_needs_user_code(Relation index);
 
 /* Filters are rebuilt if their rate is this many times the target ... */
 #define BX_RATE_TOLERANCE	2.0

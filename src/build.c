@@ -255,7 +255,8 @@ init_shared(BxBuild *build, const BxMetaPageData *meta, uint64 unit_ranges,
 
 /*
  * Workers that the planner thinks this build is worth, but no more than there
- * are units to give them.
+ * are units to give them.  The planner asks whether expressions and predicate
+ * may run in a worker, but knows nothing of operator classes.
  */
 static int
 choose_workers(BxBuild *build, uint64 nunits)
@@ -264,6 +265,11 @@ choose_workers(BxBuild *build, uint64 nunits)
 
 	if (nunits < 2)
 		return 0;
+	for (int i = 0; i < IndexRelationGetNumberOfKeyAttributes(build->index); i++)
+	{
+		if (bx_hash_runs_user_code(build->index, i + 1))
+			return 0;
+	}
 	nworkers = bx_plan_workers(build->heap, build->index, build->indexInfo);
 	return Min(nworkers, nunits - 1);
 }

@@ -306,7 +306,7 @@ rebuild_node(void *arg)
 	rebuild->vacuum->freed_pages += rebuild->old.nslices;
 }
 
-/* Drops a shadow that a rebuild has left behind. */
+/* Drops a partition's shadow, if a rebuild has left one behind. */
 static void
 drop_shadow(Relation index, uint32 partition)
 {
@@ -324,12 +324,13 @@ drop_shadow(Relation index, uint32 partition)
 	}
 }
 
-/* Rebuilds a node; if that fails because of a row, the old slices stay. */
+/* Takes back what rebuild_node has published. */
 static void
-rebuild_safely(Rebuild *rebuild)
+give_up_node(void *arg)
 {
-	if (!bx_vacuum_try(rebuild->vacuum, rebuild_node, rebuild))
-		drop_shadow(rebuild->vacuum->index, rebuild->partition);
+	Rebuild    *rebuild = arg;
+
+	drop_shadow(rebuild->vacuum->index, rebuild->partition);
 }
 
 /* Whether the fill of a node's filters says that they need more space. */
@@ -397,7 +398,7 @@ needs_rebuild(Rebuild *rebuild, bool growing, int segments, int doubtful)
 	rebuild->most_keys = get_float8_infinity();
 
 	/* what failed for one node would fail for the next, too */
-	if (rebuild->vacuum->failures > 0 || rebuild->vacuum->drop_only)
+	if (rebuild->vacuum->failures > 0 || !rebuild->vacuum->may_rebuild)
 		return false;
 	switch (rebuild->old.state)
 	{
@@ -453,7 +454,8 @@ repair_partition(Rebuild *rebuild, uint32 partition, uint32 last_segment)
 		bx_dir_check_desc(index, blkno, &rebuild->old, &index_blocks);
 		bx_vacuum_delay_point();
 		if (needs_rebuild(rebuild, rebuild->node >= last_segment, 0, 0))
-			rebuild_safely(rebuild);
+			bx_vacuum_try(rebuild->vacuum, rebuild_node, give_up_node,
+						  rebuild);
 	}
 
 	/* the summary last, when the segments are what they can be */
@@ -466,7 +468,7 @@ repair_partition(Rebuild *rebuild, uint32 partition, uint32 last_segment)
 	rebuild->old = top.self;
 	bx_dir_check_desc(index, blkno, &rebuild->old, &index_blocks);
 	if (needs_rebuild(rebuild, segments < BX_FANOUT, segments, doubtful))
-		rebuild_safely(rebuild);
+		bx_vacuum_try(rebuild->vacuum, rebuild_node, give_up_node, rebuild);
 }
 
 /* Repairs all partitions that the heap has, and reclaims pages. */

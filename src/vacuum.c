@@ -7,14 +7,25 @@
  * The index holds no TIDs, so there is nothing to delete: a filter that still
  * knows the keys of dead rows answers "maybe" for them, and no more.
  *
+ * VACUUM runs no function of a user.  PostgreSQL marks a backend in VACUUM as
+ * one that other backends may ignore (PROC_IN_VACUUM) when they decide which
+ * rows nobody sees any more, and when they look for transactions in progress.
+ * A function that reads a table there may miss rows that its snapshot sees,
+ * and what a function writes there may be taken for aborted.  So VACUUM does
+ * not rebuild the filters of an index that has expressions, a predicate or a
+ * hash function in another language than C.  bloomidx_summarize(), which runs
+ * in an ordinary transaction, does.
+ *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
 
+#include "access/htup_details.h"
 #include "access/table.h"
 #include "access/xact.h"
 #include "access/xlog.h"
 #include "catalog/index.h"
+#include "catalog/pg_index.h"
 #include "fmgr.h"
 #include "miscadmin.h"
 #include "postmaster/autovacuum.h"
@@ -170,7 +181,10 @@ bx_vacuum_scan_ranges(BxVacuum *vacuum, uint8 lg_base, uint64 first, uint64 n,
 	bx_heapscan_end(scan);
 }
 
-/* Whether an error may come from a row, and not from the server or the index. */
+/*
+ * Whether an error that VACUUM meets may come from a row, and not from the
+ * server or the index.
+ */
 static bool
 is_about_a_row(int sqlerrcode)
 {
@@ -183,13 +197,18 @@ is_about_a_row(int sqlerrcode)
 }
 
 /*
- * Rebuilds something in a subtransaction.  An index expression may fail on a
- * row whose own insert is about to fail for the same reason, and a value's
- * TOAST rows may be gone; then this warns and returns false, and the old
- * filters stay.
+ * Rebuilds something in a subtransaction.  On an error, give_up takes back
+ * what rebuild has published, and the old filters stay.
+ *
+ * VACUUM calls no function of a user, but a value's TOAST rows may be gone, if
+ * its row was deleted meanwhile, or be damaged.  A VACUUM of the whole table
+ * must not fail because of that: it warns, and this returns false.  All other
+ * errors go to the caller: those of the server and of the index, and all those
+ * of bloomidx_summarize(), where they may be a function's.
  */
 bool
-bx_vacuum_try(BxVacuum *vacuum, void (*rebuild) (void *), void *arg)
+bx_vacuum_try(BxVacuum *vacuum, void (*rebuild) (void *),
+			  void (*give_up) (void *), void *arg)
 {
 	MemoryContext oldcxt = CurrentMemoryContext;
 	ResourceOwner oldowner = CurrentResourceOwner;
@@ -225,7 +244,8 @@ bx_vacuum_try(BxVacuum *vacuum, void (*rebuild) (void *), void *arg)
 		RollbackAndReleaseCurrentSubTransaction();
 		MemoryContextSwitchTo(oldcxt);
 		CurrentResourceOwner = oldowner;
-		if (!is_about_a_row(error->sqlerrcode))
+		give_up(arg);
+		if (!vacuum->in_vacuum || !is_about_a_row(error->sqlerrcode))
 			ReThrowError(error);
 		ereport(WARNING,
 				(errcode(error->sqlerrcode),
@@ -241,26 +261,91 @@ bx_vacuum_try(BxVacuum *vacuum, void (*rebuild) (void *), void *arg)
 	return succeeded;
 }
 
-/* Whether a row may be impossible to hash: by an expression, or its TOAST. */
+/*
+ * Whether the index has an expression or a predicate.  The catalog is asked,
+ * and not the relation cache: that would simplify the expressions, and in
+ * doing so call functions whose arguments are constants.
+ */
 static bool
-may_fail(const BxVacuum *vacuum)
+is_computed(Relation index)
 {
-	TupleDesc	desc = RelationGetDescr(vacuum->index);
-	bool		result = vacuum->indexInfo->ii_Expressions != NIL ||
-	vacuum->indexInfo->ii_Predicate != NIL;
+	HeapTuple	tuple = index->rd_indextuple;
+
+	return !heap_attisnull(tuple, Anum_pg_index_indexprs, NULL) ||
+		!heap_attisnull(tuple, Anum_pg_index_indpred, NULL);
+}
+
+/*
+ * Whether functions of users are needed to tell the keys of a row.  If so,
+ * filters are rebuilt by bloomidx_summarize(), not by VACUUM.
+ */
+bool
+bx_vacuum_needs_user_code(Relation index)
+{
+	if (is_computed(index))
+		return true;
+	for (int i = 0; i < IndexRelationGetNumberOfKeyAttributes(index); i++)
+	{
+		if (bx_hash_runs_user_code(index, i + 1))
+			return true;
+	}
+	return false;
+}
+
+/* Whether a column's values may be compressed or in a TOAST table. */
+static bool
+has_toastable_column(Relation index)
+{
+	TupleDesc	desc = RelationGetDescr(index);
 
 	for (int i = 0; i < desc->natts; i++)
-		result = result || TupleDescAttr(desc, i)->attlen == -1;
-	return result;
+	{
+		if (TupleDescAttr(desc, i)->attlen == -1)
+			return true;
+	}
+	return false;
+}
+
+/*
+ * Whether filters can be rebuilt here.  Otherwise only what failed rebuilds
+ * have left is dropped, free pages are found, and statistics are taken.
+ */
+static bool
+may_rebuild(Relation index, bool in_vacuum)
+{
+	if (!in_vacuum)
+		return true;
+	if (bx_vacuum_needs_user_code(index))
+	{
+		ereport(DEBUG1,
+				(errmsg_internal("filters of index \"%s\" are not rebuilt in VACUUM, because that may call functions of users",
+								 RelationGetRelationName(index))));
+		return false;
+	}
+
+	/*
+	 * The leader of a parallel VACUUM has no means to catch an error (see
+	 * bx_vacuum_try).  A VACUUM without workers will do it.
+	 */
+	if (IsInParallelMode() && has_toastable_column(index))
+	{
+		ereport(DEBUG1,
+				(errmsg_internal("filters of index \"%s\" are not rebuilt in a parallel VACUUM",
+								 RelationGetRelationName(index))));
+		return false;
+	}
+	return true;
 }
 
 /*
  * Repairs an index, and says in *vacuum what it has done.  The caller has a
- * lock on the heap that excludes another such call.
+ * lock on the heap that excludes another such call, and unless it is VACUUM,
+ * has become the owner of the table.
  */
 static void
-vacuum_index(Relation heap, Relation index, BufferAccessStrategy strategy,
-			 int message_level, BxVacuum *vacuum)
+vacuum_index(Relation heap, Relation index, bool in_vacuum,
+			 BufferAccessStrategy strategy, int message_level,
+			 BxVacuum *vacuum)
 {
 	BxMetaPageData meta;
 	const BxLayout *layout;
@@ -273,19 +358,14 @@ vacuum_index(Relation heap, Relation index, BufferAccessStrategy strategy,
 	memset(vacuum, 0, sizeof(*vacuum));
 	vacuum->heap = heap;
 	vacuum->index = index;
-	vacuum->indexInfo = BuildIndexInfo(index);
 	vacuum->strategy = strategy;
 	vacuum->memory = (Size) memory_kb * 1024;
+	vacuum->in_vacuum = in_vacuum;
+	vacuum->may_rebuild = may_rebuild(index, in_vacuum);
 
-	/*
-	 * The leader of a parallel VACUUM has no means to catch an error (see
-	 * bx_vacuum_try).  A VACUUM without workers will do it.
-	 */
-	vacuum->drop_only = IsInParallelMode() && may_fail(vacuum);
-	if (vacuum->drop_only)
-		ereport(DEBUG1,
-				(errmsg_internal("filters of index \"%s\" are not rebuilt in a parallel VACUUM",
-								 RelationGetRelationName(index))));
+	/* of an index with expressions, this may call functions */
+	if (vacuum->may_rebuild)
+		vacuum->indexInfo = BuildIndexInfo(index);
 
 	/*
 	 * The lock does not keep out a function of an index expression that comes
@@ -331,7 +411,7 @@ bxvacuumcleanup(IndexVacuumInfo *info, IndexBulkDeleteResult *stats)
 					  AccessShareLock);
 
 	/* since 15 VACUUM VERBOSE shows the counters, and no message of ours */
-	vacuum_index(heap, info->index, info->strategy,
+	vacuum_index(heap, info->index, true, info->strategy,
 				 Max(info->message_level, DEBUG1), &vacuum);
 	table_close(heap, AccessShareLock);
 	stats->num_pages = RelationGetNumberOfBlocks(info->index);
@@ -341,8 +421,34 @@ bxvacuumcleanup(IndexVacuumInfo *info, IndexBulkDeleteResult *stats)
 	/* which rows a partial index leaves out is not known here */
 	stats->num_index_tuples = info->num_heap_tuples;
 	stats->estimated_count = info->estimated_count ||
-		RelationGetIndexPredicate(info->index) != NIL;
+		!heap_attisnull(info->index->rd_indextuple, Anum_pg_index_indpred, NULL);
 	return stats;
+}
+
+/*
+ * Locks the table of an index against VACUUM and other maintenance, or fails.
+ *
+ * It does not wait for the lock.  Our caller's statement has a snapshot, and
+ * REINDEX CONCURRENTLY, which has this lock, waits for older snapshots to end.
+ * Each would wait for the other, and the deadlock detector might choose
+ * REINDEX, which would leave an invalid index behind.  VACUUM takes the lock
+ * before it has a snapshot; a function cannot.
+ */
+static void
+lock_table(Oid indexoid)
+{
+	Oid			heapoid = IndexGetRelation(indexoid, true);
+
+	/* what is not an index fails in bx_open */
+	if (!OidIsValid(heapoid) ||
+		ConditionalLockRelationOid(heapoid, ShareUpdateExclusiveLock))
+		return;
+	ereport(ERROR,
+			(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
+			 errmsg("could not obtain lock on table \"%s\"",
+					get_rel_name(heapoid)),
+			 errdetail("VACUUM, ANALYZE, a concurrent index build or a command that alters the table is in progress."),
+			 errhint("Call bloomidx_summarize() again later.")));
 }
 
 /* Does what VACUUM does to an index, on demand. */
@@ -366,11 +472,11 @@ bloomidx_summarize(PG_FUNCTION_ARGS)
 		aclcheck_error(ACLCHECK_NOT_OWNER, OBJECT_INDEX,
 					   get_rel_name(indexoid));
 
-	bx_open(indexoid, ShareUpdateExclusiveLock, RowExclusiveLock, &heap,
-			&index);
+	lock_table(indexoid);
+	bx_open(indexoid, NoLock, RowExclusiveLock, &heap, &index);
 
 	bx_open_become_owner(heap, &identity);
-	vacuum_index(heap, index, NULL, DEBUG1, &vacuum);
+	vacuum_index(heap, index, false, NULL, DEBUG1, &vacuum);
 	bx_open_become_caller(&identity);
 
 	index_close(index, RowExclusiveLock);
