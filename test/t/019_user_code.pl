@@ -1,0 +1,316 @@
+# Functions of users: expressions, predicates and hash functions of an index.  As which user does each place call them, with
+# which search_path, and does VACUUM call any?  What if such a function is hostile, writes, reads the table, fails in every
+# way, or sleeps?
+#
+# The functions write a line to table "calls" each time that they are called.  A function that must be IMMUTABLE may not
+# write, but it may call one that does.
+
+use strict;
+use warnings;
+
+use BloomidxTest;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+my $node = new_node('user_code', conf => "fsync = off\nautovacuum_naptime = 1\nmax_parallel_maintenance_workers = 2\n");
+
+sub query { return $node->safe_psql('postgres', $_[0]); }
+
+# What some statements write to standard error: '' if none fails.
+sub failure
+{
+	my ($sql) = @_;
+	my ($status, $out, $err) = $node->psql('postgres', $sql, on_error_stop => 0);
+	return $err;
+}
+
+# --- Who is who: alice owns the tables, mallory may read and write them.
+query(
+	q{
+CREATE ROLE alice;
+CREATE ROLE mallory;
+GRANT CREATE ON SCHEMA public TO alice, mallory;
+CREATE TABLE calls (what text, who name, path text);
+GRANT ALL ON calls TO public;
+
+-- "calls.write" says whether calls are to be written down, "calls.fails" with which SQLSTATE they are to fail
+CREATE FUNCTION write_down(what text) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+	IF current_setting('calls.write', true) = 'yes' THEN
+		INSERT INTO public.calls VALUES (what, current_user, current_setting('search_path'));
+	END IF;
+	IF current_setting('calls.fails', true) <> '' THEN
+		RAISE EXCEPTION 'function fails with %', current_setting('calls.fails')
+			USING ERRCODE = current_setting('calls.fails');
+	END IF;
+END $$;
+CREATE FUNCTION expression(n int) RETURNS int IMMUTABLE LANGUAGE plpgsql AS
+	$$ BEGIN PERFORM public.write_down('expression'); RETURN n; END $$;
+CREATE FUNCTION predicate(n int) RETURNS bool IMMUTABLE LANGUAGE plpgsql AS
+	$$ BEGIN PERFORM public.write_down('predicate'); RETURN n >= 0; END $$;
+CREATE FUNCTION constant(n int) RETURNS int IMMUTABLE LANGUAGE plpgsql AS
+	$$ BEGIN PERFORM public.write_down('constant'); RETURN n; END $$;
+CREATE FUNCTION hash(n int, seed bigint) RETURNS bigint IMMUTABLE LANGUAGE plpgsql AS
+	$$ BEGIN PERFORM public.write_down('hash'); RETURN hashint4extended(n, seed); END $$;
+CREATE OPERATOR CLASS watched_ops FOR TYPE int USING bloomidx AS OPERATOR 1 =, FUNCTION 1 hash(int, bigint);
+
+-- a type with a hash function of its own, which PostgreSQL calls for the elements of an array
+CREATE TYPE pair AS (x int, y int);
+CREATE FUNCTION pair_eq(pair, pair) RETURNS bool IMMUTABLE STRICT LANGUAGE sql AS 'SELECT $1.x = $2.x AND $1.y = $2.y';
+CREATE OPERATOR = (LEFTARG = pair, RIGHTARG = pair, FUNCTION = pair_eq, COMMUTATOR = =, HASHES);
+CREATE FUNCTION pair_hash(pair) RETURNS int IMMUTABLE STRICT LANGUAGE sql AS 'SELECT hashint4($1.x)';
+CREATE FUNCTION pair_hash(p pair, seed bigint) RETURNS bigint IMMUTABLE STRICT LANGUAGE plpgsql AS
+	$$ BEGIN PERFORM public.write_down('element'); RETURN hashint4extended(p.x, seed); END $$;
+CREATE OPERATOR CLASS pair_ops DEFAULT FOR TYPE pair USING hash AS
+	OPERATOR 1 =, FUNCTION 1 pair_hash(pair), FUNCTION 2 pair_hash(pair, bigint);
+
+ALTER DATABASE postgres SET calls.write = 'yes';
+});
+
+# A table whose filters have far more keys than they were made for, and an index with each kind of function.  Loading it calls
+# nothing that is written down.
+my %indexes = (
+	expression => 'expression(n)',
+	predicate => 'n',
+	constant => 'n',
+	hash => 'n watched_ops',
+	element => 'p');
+my %predicates = (predicate => ' WHERE predicate(n)', constant => ' WHERE n >= constant(0)');
+
+sub make_table
+{
+	my ($table, @kinds) = @_;
+	my $sql = qq{
+SET calls.write = 'no';
+SET ROLE alice;
+DROP TABLE IF EXISTS $table;
+CREATE TABLE $table (n int, p pair[], pad text) WITH (fillfactor = 30, autovacuum_enabled = off);
+GRANT ALL ON $table TO mallory;
+INSERT INTO $table SELECT 1, '{"(1,1)"}', repeat('x', 300) FROM generate_series(1, 500);
+};
+	$sql .= "CREATE INDEX ${table}_$_ ON $table " . using_index($indexes{$_}, pages_per_range => 1) . ($predicates{$_} // '') . ";\n"
+	  foreach @kinds;
+	query($sql . qq{
+ALTER TABLE $table SET (fillfactor = 100);
+INSERT INTO $table SELECT i, ARRAY[row(i, i)]::pair[], '' FROM generate_series(1, 5000) i;
+});
+	return;
+}
+
+# Which functions some statements called, as whom and with which search_path.  Role "none" is the superuser.
+sub calls
+{
+	my ($role, @statements) = @_;
+	query('TRUNCATE calls');
+	my ($status, $out, $err) = $node->psql(
+		'postgres', join(";\n", "SET ROLE $role", "SET search_path = mine, public", "SET enable_seqscan = off", @statements),
+		on_error_stop => 1);
+	diag "@statements: $err" if $status != 0 || $err =~ /WARNING|ERROR/;
+	return query(q{SELECT coalesce(string_agg(DISTINCT format('%s as %s [%s]', what, who, path), '; '), 'none') FROM calls});
+}
+
+my @kinds = sort keys %indexes;
+my $safe = 'pg_catalog, pg_temp';
+my $safe_since_17 = query("SELECT current_setting('server_version_num')::int >= 170000") eq 't';
+
+foreach my $kind (@kinds)
+{
+	# what a function that runs as alice with a safe path leaves, and the same for the server's own commands
+	my $as_alice = "$kind as alice [$safe]";
+	my $by_server = $safe_since_17 ? $as_alice : "$kind as alice [mine, public]";
+	my $index = "w_$kind";
+
+	make_table('w', $kind);
+	note "--- $kind";
+
+	# No VACUUM calls any function; that of a fresh session, which has nothing in its caches, included.
+	foreach my $vacuum ('VACUUM w', 'VACUUM (FREEZE, DISABLE_PAGE_SKIPPING) w', 'VACUUM (PARALLEL 2) w', 'VACUUM (INDEX_CLEANUP on) w')
+	{
+		is(calls('none', $vacuum), 'none', "$vacuum calls no function: $kind");
+	}
+	my $note = query("SELECT note FROM bloomidx_info('$index')");
+	like($note, qr/more keys than they were made for: \d+, call bloomidx_summarize\(\)/, "the note names bloomidx_summarize: $kind");
+
+	# The functions that show an index call none either.
+	is( calls(
+			'mallory', "SELECT * FROM bloomidx_info('$index')",
+			"SELECT * FROM bloomidx_@{[ layout() eq 'block' ? 'blocks' : 'segments' ]}('$index')",
+			"SELECT * FROM bloomidx_measure('$index', 10)", "SELECT * FROM bloomidx_estimate('w', '{n}')"),
+		'none',
+		"functions that show an index call no function of users: $kind");
+
+	# Those that need the keys of rows call as the owner.
+	is(calls('mallory', "SELECT bloomidx_check('$index')"), $as_alice, "bloomidx_check calls as the owner: $kind")
+	  if $kind ne 'constant';
+	is(calls('none', "SELECT bloomidx_summarize('$index')"), $as_alice, "bloomidx_summarize calls as the owner: $kind")
+	  if $kind ne 'constant';
+	query("SELECT bloomidx_summarize('$index')");
+	is(query("SELECT note FROM bloomidx_info('$index')"), '', "and leaves nothing to do: $kind");
+	is(calls('mallory', "SELECT * FROM bloomidx_probe('$index', 5)"), $as_alice, 'bloomidx_probe calls as the owner: hash')
+	  if $kind eq 'hash';
+	is(calls('mallory', "SELECT * FROM bloomidx_probe('$index', ARRAY[row(1, 1)]::pair[])"),
+		$as_alice, 'bloomidx_probe calls as the owner: element')
+	  if $kind eq 'element';
+
+	# The server's commands call as the server has it; each once.
+	next if $kind eq 'constant';
+	is(calls('none', "REINDEX INDEX $index"), $by_server, "REINDEX calls as the owner: $kind");
+	is(calls('none', 'REINDEX INDEX CONCURRENTLY ' . $index), $by_server, "REINDEX CONCURRENTLY calls as the owner: $kind");
+	is(calls('mallory', 'INSERT INTO w VALUES (7, ARRAY[row(7, 7)]::pair[])'),
+		"$kind as mallory [mine, public]", "INSERT calls as its user: $kind");
+	is(query("SELECT oracle_force(true); SELECT count(*) FROM w WHERE n = 7 AND n > 0") =~ s/^\n//r, 2, "rows are found: $kind");
+}
+
+# --- Autovacuum, too, calls none.  (Its ANALYZE evaluates expressions, as it always does.)
+make_table('w', @kinds);
+query(
+	q{ALTER TABLE w SET (autovacuum_enabled = on, autovacuum_vacuum_threshold = 1, autovacuum_vacuum_scale_factor = 0,
+	autovacuum_analyze_threshold = 100000000); DELETE FROM w WHERE n = 1; TRUNCATE calls});
+$node->append_conf('postgresql.conf', "autovacuum = on\n");
+$node->reload;
+ok( $node->poll_query_until('postgres', "SELECT autovacuum_count > 0 FROM pg_stat_all_tables WHERE relname = 'w'"),
+	'autovacuum has been here');
+is(query('SELECT count(*) FROM calls'), 0, 'autovacuum calls no function');
+$node->append_conf('postgresql.conf', "autovacuum = off\n");
+$node->reload;
+
+# --- A caller who may read a table puts a function of her own in the place of one that the owner's function calls.
+query(
+	q{
+SET ROLE alice;
+CREATE TABLE private (secret text);
+CREATE TABLE people (name text);
+CREATE FUNCTION norm(t text) RETURNS text IMMUTABLE LANGUAGE plpgsql AS $$ BEGIN RETURN lower(t); END $$;
+CREATE INDEX people_norm ON people USING bloomidx (norm(name));
+INSERT INTO people SELECT 'Name ' || i FROM generate_series(1, 100) i;
+GRANT SELECT ON people TO mallory;
+RESET ROLE;
+CREATE TABLE superusers (name text);
+CREATE INDEX superusers_norm ON superusers USING bloomidx (norm(name));
+INSERT INTO superusers SELECT 'Name ' || i FROM generate_series(1, 100) i;
+GRANT SELECT ON superusers TO mallory;
+CREATE SCHEMA evil AUTHORIZATION mallory;
+SET ROLE mallory;
+CREATE FUNCTION evil.attack() RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+	BEGIN GRANT ALL ON public.private TO mallory; EXCEPTION WHEN OTHERS THEN NULL; END;
+	BEGIN ALTER ROLE mallory SUPERUSER; EXCEPTION WHEN OTHERS THEN NULL; END;
+END $$;
+CREATE FUNCTION evil.lower(text) RETURNS text IMMUTABLE LANGUAGE plpgsql AS
+	$$ BEGIN PERFORM evil.attack(); RETURN pg_catalog.lower($1); END $$;
+});
+foreach my $call ("bloomidx_check('people_norm')", "bloomidx_check('superusers_norm')", "bloomidx_summarize('people_norm')")
+{
+	$node->psql('postgres', "SET ROLE mallory; SET search_path = evil, pg_catalog, public; SELECT $call");
+}
+is(query("SELECT has_table_privilege('mallory', 'private', 'SELECT')"), 'f', 'a hostile search_path does not lead to the owner');
+is(query("SELECT rolsuper FROM pg_roles WHERE rolname = 'mallory'"), 'f', 'nor to superuser');
+is( $node->safe_psql('postgres', "SET ROLE mallory; SET search_path = evil, pg_catalog, public; SELECT bloomidx_check('people_norm');
+	SHOW search_path; SELECT current_user"),
+	"100\nevil, pg_catalog, public\nmallory",
+	'afterwards user and search_path are those of the caller');
+like(failure("SET ROLE mallory; BEGIN; SAVEPOINT s; SET calls.fails = '22012'; SELECT bloomidx_check('w_expression');
+	ROLLBACK TO s; SELECT current_user = 'mallory' AND current_setting('search_path') LIKE '%public%' AS restored \\gset
+	\\if :restored\n\\warn restored\n\\endif"), qr/^restored$/m, 'after an error as well');
+
+# --- A function that fails in every way is no obstacle for VACUUM, and leaves no unfinished rebuild behind in others.
+make_table('w', 'expression');
+foreach my $sqlstate (qw(22012 23505 25006 40001 40P01 42P01 53100 53200 53300 57014 57P01 57P03 58030 XX000 XX001 XX002 P0001))
+{
+	my $set = "SET calls.write = 'no'; SET calls.fails = '$sqlstate';";
+
+	is($node->psql('postgres', "$set\nVACUUM w") . failure("$set\nVACUUM w"), '0', "VACUUM with a function that raises $sqlstate");
+	foreach my $place (
+		"SELECT bloomidx_summarize('w_expression')", "SELECT bloomidx_check('w_expression')", 'INSERT INTO w VALUES (1)',
+		'REINDEX INDEX w_expression')
+	{
+		like(failure("$set $place"), qr/ERROR:  function fails with $sqlstate/, "$place: $sqlstate");
+	}
+	unlike(query("SELECT note FROM bloomidx_info('w_expression')"), qr/interrupted/, "no rebuild is left unfinished: $sqlstate");
+}
+like(
+	failure("SET calls.write = 'no'; SET calls.fails = '22012'; REINDEX INDEX CONCURRENTLY w_expression"),
+	qr/function fails with 22012/,
+	'REINDEX CONCURRENTLY');
+query('DROP INDEX w_expression_ccnew');
+cmp_ok(query("SET calls.write = 'no'; SELECT bloomidx_summarize('w_expression')"), '>', 0, 'the filters were still to be rebuilt');
+
+# --- A function that reads and writes its own table by way of the index.
+query(
+	q{
+CREATE TABLE self (n int, pad text) WITH (fillfactor = 30, autovacuum_enabled = off);
+INSERT INTO self SELECT 1, repeat('x', 300) FROM generate_series(1, 500);
+CREATE FUNCTION meddle(n int) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+	PERFORM set_config('calls.meddles', 'no', true), set_config('enable_seqscan', 'off', true);
+	PERFORM FROM public.self s WHERE public.reading(s.n) = meddle.n;
+	IF meddle.n % 100 = 0 THEN
+		INSERT INTO public.self VALUES (meddle.n + 100000, '');
+		UPDATE public.self SET pad = 'y' WHERE public.reading(self.n) = meddle.n + 100000;
+	END IF;
+	PERFORM set_config('calls.meddles', 'yes', true);
+END $$;
+CREATE FUNCTION reading(n int) RETURNS int IMMUTABLE LANGUAGE plpgsql AS $$
+BEGIN
+	IF current_setting('calls.meddles', true) = 'yes' AND n % 10 = 0 THEN
+		PERFORM public.meddle(n);
+	END IF;
+	RETURN n;
+END $$;
+});
+query("CREATE INDEX self_n ON self " . using_index('reading(n)', pages_per_range => 1));
+query("ALTER TABLE self SET (fillfactor = 100); INSERT INTO self SELECT i, '' FROM generate_series(1, 2000) i");
+foreach my $call ("bloomidx_check('self_n') > 0", "bloomidx_summarize('self_n') > 0")
+{
+	is(query("SET statement_timeout = '60s'; BEGIN; SET LOCAL calls.meddles = 'yes'; SELECT $call; COMMIT"),
+		't', "$call with a function that reads and writes the table");
+}
+is(query("SELECT bloomidx_check('self_n') = count(*) AND count(*) > 2510 FROM self"), 't', 'and the index has all rows');
+
+# --- A function that sleeps holds up nobody, and can be cancelled.
+make_table('w', 'expression');
+query(q{CREATE OR REPLACE FUNCTION expression(n int) RETURNS int IMMUTABLE LANGUAGE plpgsql AS
+	$$ BEGIN IF current_setting('calls.sleeps', true) = 'yes' THEN PERFORM pg_sleep(600); END IF; RETURN n; END $$});
+foreach my $call ('bloomidx_summarize', 'bloomidx_check')
+{
+	my $sleeper = $node->background_psql('postgres', on_error_stop => 0);
+	$sleeper->query_safe("SET calls.sleeps = 'yes'");
+	$sleeper->query_until(qr/started/, "\\echo started\nSELECT $call('w_expression');\n");
+	$node->poll_query_until('postgres',
+		"SELECT count(*) = 1 FROM pg_stat_activity WHERE query ~ '^SELECT $call' AND wait_event = 'PgSleep'");
+	is(query("SET statement_timeout = '30s'; INSERT INTO w SELECT i FROM generate_series(1, 1000) i;
+		SELECT count(*) > 0 FROM w WHERE expression(n) = 7"), 't', "others read and write while $call sleeps");
+	query("SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE query ~ '^SELECT $call'");
+	$node->poll_query_until('postgres', "SELECT count(*) = 0 FROM pg_stat_activity WHERE query ~ '^SELECT $call' AND state = 'active'");
+	unlike(query("SELECT note FROM bloomidx_info('w_expression')"), qr/interrupted/, "$call that was cancelled leaves nothing behind");
+	$sleeper->quit;
+}
+
+# --- bloomidx_summarize() does not make REINDEX CONCURRENTLY fail: it gives up where it would have to wait.
+query("CREATE TABLE busy AS SELECT i AS k FROM generate_series(1, 1000) i");
+query("CREATE INDEX busy_k ON busy " . using_index('k'));
+my $run = start_pgbench($node,
+	{ summarize => [ 1, "DO \$\$ BEGIN PERFORM bloomidx_summarize('busy_k'); EXCEPTION WHEN lock_not_available OR undefined_table THEN NULL; END \$\$;\n" ] },
+	'-c', '3', '-T', '6');
+my @failures;
+my $reindexed = 0;
+while ($run->{harness}->pump_nb && $reindexed < 200)
+{
+	my $failure = failure('REINDEX INDEX CONCURRENTLY busy_k');
+	push @failures, $failure if $failure;
+	$reindexed++;
+}
+$run->{harness}->finish;
+note "REINDEX CONCURRENTLY: $reindexed";
+cmp_ok($reindexed, '>', 5, 'REINDEX CONCURRENTLY beside bloomidx_summarize');
+is(join('', @failures), '', 'REINDEX CONCURRENTLY does not fail');
+is(query("SELECT count(*) FROM pg_index WHERE NOT indisvalid"), 0, 'and leaves no invalid index');
+my $blocker = $node->background_psql('postgres');
+$blocker->query_safe('BEGIN; LOCK TABLE busy IN SHARE UPDATE EXCLUSIVE MODE');
+like(failure("SET statement_timeout = '30s'; SELECT bloomidx_summarize('busy_k')"), qr/ERROR:  could not obtain lock on table "busy"/,
+	'bloomidx_summarize does not wait for a lock');
+$blocker->quit;
+
+log_is_clean($node, 'functions of users');
+done_testing();
