@@ -380,10 +380,15 @@ extern uint64 bx_hash_marker(int attno, bool isnull);
 extern FmgrInfo *bx_hash_proc(Relation index, int attno);
 extern void bx_hash_proc_for_type(Relation index, int attno, Oid type,
 								  FmgrInfo *proc);
-extern bool bx_hash_runs_user_code(Relation index, int attno);
 extern void bx_hash_row(Relation index, const Datum *values,
 						const bool *isnull, BxRowKeys *row);
 extern void bx_hash_row_alloc(Relation index, BxRowKeys *row);
+extern uint64 bx_hash_mix(uint64 before, uint64 hash);
+extern uint64 bx_hash_bpchar(const BpChar *value, Oid collation, uint64 seed);
+extern uint64 bx_hash_name(const NameData *value, Oid collation, uint64 seed);
+
+/* contents.c */
+extern bool bx_hash_runs_user_code(Relation index, int attno);
 
 /* page.c */
 pg_noreturn extern void bx_page_corrupted(Relation index, BlockNumber blkno,

@@ -24,7 +24,7 @@
 #define BX_FORMAT_VERSION	1
 
 /* Version of the hashing in hash.c; a filter made by another is useless. */
-#define BX_HASH_VERSION		1
+#define BX_HASH_VERSION		2
 
 #define BX_METAPAGE_BLKNO	0
 

@@ -6,7 +6,8 @@
  * An operator class names a function (type, bigint) returns bigint, the form
  * of PostgreSQL's own extended hash functions, that gives equal hashes to equal
  * values.  Types whose equality is equality of bytes have one here, which is
- * XXH3 of the bytes; all others use the type's own.  Integers of all widths
+ * XXH3 of the bytes; those that are made of others have one in contents.c; all
+ * others use the type's own.  Integers of all widths
  * are hashed as eight little-endian bytes, so that int4_column = 5::bigint
  * finds its row.  The result is mixed with the column's number, so that equal
  * values in two columns are different keys.
@@ -21,23 +22,12 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-#include "access/htup_details.h"
 #include "catalog/pg_collation.h"
-#include "catalog/pg_language.h"
-#include "catalog/pg_proc.h"
-#include "catalog/pg_type.h"
 #include "fmgr.h"
-#include "miscadmin.h"
 #include "port/pg_bswap.h"
-#include "utils/array.h"
 #include "utils/builtins.h"
-#include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
-#include "utils/multirangetypes.h"
-#include "utils/rangetypes.h"
 #include "utils/rel.h"
-#include "utils/syscache.h"
-#include "utils/typcache.h"
 #include "utils/uuid.h"
 
 #include "bloomidx.h"
@@ -57,10 +47,6 @@ PG_FUNCTION_INFO_V1(bloomidx_hash_bytea);
 PG_FUNCTION_INFO_V1(bloomidx_hash_text);
 PG_FUNCTION_INFO_V1(bloomidx_hash_bpchar);
 PG_FUNCTION_INFO_V1(bloomidx_hash_name);
-PG_FUNCTION_INFO_V1(bloomidx_hash_array);
-PG_FUNCTION_INFO_V1(bloomidx_hash_range);
-PG_FUNCTION_INFO_V1(bloomidx_hash_multirange);
-PG_FUNCTION_INFO_V1(bloomidx_hash_record);
 
 /* What a key says of a column. */
 typedef enum KeyKind
@@ -78,6 +64,13 @@ hash_int(uint64 value, uint64 seed)
 	value = pg_bswap64(value);
 #endif
 	return XXH3_64bits_withSeed(&value, sizeof(value), seed);
+}
+
+/* Adds a hash to that of all that came before it. */
+uint64
+bx_hash_mix(uint64 before, uint64 hash)
+{
+	return hash_int(hash, before);
 }
 
 static uint64
@@ -146,46 +139,31 @@ bloomidx_hash_bytea(PG_FUNCTION_ARGS)
 	PG_RETURN_INT64(hash);
 }
 
-/* Whether equal strings have equal bytes; remembers the answer in flinfo. */
+/* Whether equal strings have equal bytes. */
 static bool
-is_deterministic(FmgrInfo *flinfo, Oid collation)
+is_deterministic(Oid collation)
 {
-	struct
-	{
-		Oid			collation;
-		bool		result;
-	}		   *cache = flinfo->fn_extra;
-
-	if (collation == DEFAULT_COLLATION_OID || collation == C_COLLATION_OID)
-		return true;
 	if (!OidIsValid(collation))
 		ereport(ERROR,
 				(errcode(ERRCODE_INDETERMINATE_COLLATION),
 				 errmsg("could not determine which collation to use for string hashing"),
 				 errhint("Use the COLLATE clause to set the collation explicitly.")));
-	if (cache == NULL || cache->collation != collation)
-	{
-		if (cache == NULL)
-			cache = MemoryContextAlloc(flinfo->fn_mcxt, sizeof(*cache));
-		cache->result = get_collation_isdeterministic(collation);
-		cache->collation = collation;
-		flinfo->fn_extra = cache;
-	}
-	return cache->result;
+	return collation == DEFAULT_COLLATION_OID || collation == C_COLLATION_OID ||
+		get_collation_isdeterministic(collation);
 }
 
-/* Hashes a string under the collation that the function was called with. */
+/* Hashes a string under a collation. */
 static uint64
-hash_string(FunctionCallInfo fcinfo, const char *data, Size len)
+hash_string(const char *data, Size len, Oid collation, uint64 seed)
 {
 	text	   *copy;
 	Datum		hash;
 
-	if (is_deterministic(fcinfo->flinfo, PG_GET_COLLATION()))
-		return XXH3_64bits_withSeed(data, len, PG_GETARG_INT64(1));
+	if (is_deterministic(collation))
+		return XXH3_64bits_withSeed(data, len, seed);
 	copy = cstring_to_text_with_len(data, len);
-	hash = DirectFunctionCall2Coll(hashtextextended, PG_GET_COLLATION(),
-								   PointerGetDatum(copy), PG_GETARG_DATUM(1));
+	hash = DirectFunctionCall2Coll(hashtextextended, collation,
+								   PointerGetDatum(copy), Int64GetDatum(seed));
 	pfree(copy);
 	return DatumGetInt64(hash);
 }
@@ -194,8 +172,8 @@ Datum
 bloomidx_hash_text(PG_FUNCTION_ARGS)
 {
 	text	   *value = PG_GETARG_TEXT_PP(0);
-	uint64		hash = hash_string(fcinfo, VARDATA_ANY(value),
-								   VARSIZE_ANY_EXHDR(value));
+	uint64		hash = hash_string(VARDATA_ANY(value), VARSIZE_ANY_EXHDR(value),
+								   PG_GET_COLLATION(), PG_GETARG_INT64(1));
 
 	PG_FREE_IF_COPY(value, 0);
 	PG_RETURN_INT64(hash);
@@ -205,253 +183,42 @@ bloomidx_hash_text(PG_FUNCTION_ARGS)
  * Trailing blanks do not count in char(n).  PostgreSQL's own function forgets
  * that under a nondeterministic collation, so it cannot be used.
  */
+uint64
+bx_hash_bpchar(const BpChar *value, Oid collation, uint64 seed)
+{
+	Size		len = bpchartruelen(VARDATA_ANY(value),
+									VARSIZE_ANY_EXHDR(value));
+
+	return hash_string(VARDATA_ANY(value), len, collation, seed);
+}
+
 Datum
 bloomidx_hash_bpchar(PG_FUNCTION_ARGS)
 {
 	BpChar	   *value = PG_GETARG_BPCHAR_PP(0);
-	Size		len = bpchartruelen(VARDATA_ANY(value),
-									VARSIZE_ANY_EXHDR(value));
-	uint64		hash = hash_string(fcinfo, VARDATA_ANY(value), len);
+	uint64		hash = bx_hash_bpchar(value, PG_GET_COLLATION(),
+									  PG_GETARG_INT64(1));
 
 	PG_FREE_IF_COPY(value, 0);
 	PG_RETURN_INT64(hash);
 }
 
-/* A name has the hash of the equal text. */
+/*
+ * A name has the hash of the equal text.  PostgreSQL's own function knows
+ * nothing of collations, unlike the equality of names, so it cannot be used.
+ */
+uint64
+bx_hash_name(const NameData *value, Oid collation, uint64 seed)
+{
+	return hash_string(NameStr(*value), strlen(NameStr(*value)), collation,
+					   seed);
+}
+
 Datum
 bloomidx_hash_name(PG_FUNCTION_ARGS)
 {
-	char	   *name = NameStr(*PG_GETARG_NAME(0));
-
-	PG_RETURN_INT64(hash_string(fcinfo, name, strlen(name)));
-}
-
-/*
- * Types that are made of others are hashed by PostgreSQL's own functions,
- * which hash the contents by the extended hash functions of the contents'
- * types.  So it matters what a type contains, at any depth.
- *
- * A test of one contained type.  "in_row" says that the type is that of a
- * column of a composite type, or is somewhere inside of one.
- */
-typedef bool (*TypeTest) (Oid type, Oid collation, bool in_row);
-
-/* A search for a contained type; see contains(). */
-typedef struct TypeSearch
-{
-	TypeTest	test;
-	List	   *rows;			/* composite types that have been looked into */
-} TypeSearch;
-
-static bool contains(TypeSearch *search, Oid type, int32 typmod,
-					 Oid collation, bool in_row);
-
-/* Whether the type, or something that the type contains, passes the test. */
-static bool
-is_or_contains(TypeSearch *search, Oid type, int32 typmod, Oid collation,
-			   bool in_row)
-{
-	type = getBaseType(type);
-	return search->test(type, collation, in_row) ||
-		contains(search, type, typmod, collation, in_row);
-}
-
-/*
- * Looks into the columns of a composite type.  A composite type may contain
- * itself by way of a multirange, so no type is looked into twice.  Once is
- * enough, because the collations of the columns are those of the type.
- */
-static bool
-row_contains(TypeSearch *search, Oid type, int32 typmod)
-{
-	TupleDesc	desc;
-	bool		result = false;
-
-	if (list_member_oid(search->rows, type))
-		return false;
-	if (type != RECORDOID)
-		search->rows = lappend_oid(search->rows, type);
-	desc = lookup_rowtype_tupdesc(type, typmod);
-	for (int i = 0; i < desc->natts && !result; i++)
-	{
-		Form_pg_attribute att = TupleDescAttr(desc, i);
-
-		result = !att->attisdropped &&
-			is_or_contains(search, att->atttypid, att->atttypmod,
-						   att->attcollation, true);
-	}
-	ReleaseTupleDesc(desc);
-	return result;
-}
-
-/*
- * Whether a type contains one that passes the test.  Of a row without a known
- * type nobody can tell: then the answer is yes.
- */
-static bool
-contains(TypeSearch *search, Oid type, int32 typmod, Oid collation,
-		 bool in_row)
-{
-	check_stack_depth();
-	type = getBaseType(type);
-	if (OidIsValid(get_element_type(type)))
-		return is_or_contains(search, get_element_type(type), -1, collation,
-							  in_row);
-	if (type_is_multirange(type))
-		type = get_multirange_range(type);
-	if (type_is_range(type))
-		return is_or_contains(search, get_range_subtype(type), -1,
-							  get_range_collation(type), in_row);
-	if (type == RECORDOID && typmod < 0)
-		return true;
-	if (type == RECORDOID || get_typtype(type) == TYPTYPE_COMPOSITE)
-		return row_contains(search, type, typmod);
-	return false;
-}
-
-/*
- * PostgreSQL's function for char(n) forgets that trailing blanks do not count
- * under a nondeterministic collation (see bloomidx_hash_bpchar).  In a row any
- * char(n) is bad, because a row that it is compared with may have another
- * collation, and still be equal.
- */
-static bool
-is_hashed_badly(Oid type, Oid collation, bool in_row)
-{
-	if (type != BPCHAROID)
-		return false;
-	return in_row || (OidIsValid(collation) &&
-					  !get_collation_isdeterministic(collation));
-}
-
-/*
- * Whether equal values of a type may get different hashes from PostgreSQL's
- * own functions, because of something that the type contains.
- */
-static bool
-contains_hashed_badly(Oid type, int32 typmod, Oid collation)
-{
-	TypeSearch	search = {is_hashed_badly, NIL};
-	bool		result = is_or_contains(&search, type, typmod, collation,
-										false);
-
-	list_free(search.rows);
-	return result;
-}
-
-/* Whether a function is written in a language that users write functions in. */
-static bool
-is_user_code(Oid function)
-{
-	HeapTuple	tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(function));
-	Oid			language;
-
-	if (!HeapTupleIsValid(tuple))
-		elog(ERROR, "cache lookup failed for function %u", function);
-	language = ((Form_pg_proc) GETSTRUCT(tuple))->prolang;
-	ReleaseSysCache(tuple);
-	return language != INTERNALlanguageId && language != ClanguageId;
-}
-
-static bool
-is_hashed_by_user_code(Oid type, Oid collation, bool in_row)
-{
-	TypeCacheEntry *entry = lookup_type_cache(type,
-											  TYPECACHE_HASH_EXTENDED_PROC);
-
-	return OidIsValid(entry->hash_extended_proc) &&
-		is_user_code(entry->hash_extended_proc);
-}
-
-/*
- * Whether hashing values of an indexed column may run code of users: a function
- * in another language than C is called for the values themselves, or for
- * something that is in them.
- */
-bool
-bx_hash_runs_user_code(Relation index, int attno)
-{
-	Oid			function = index_getprocid(index, attno, BX_HASH_PROC);
-	Form_pg_attribute att = TupleDescAttr(RelationGetDescr(index), attno - 1);
-	TypeSearch	search = {is_hashed_by_user_code, NIL};
-	bool		result;
-
-	if (OidIsValid(function) && is_user_code(function))
-		return true;
-	result = contains(&search, att->atttypid, att->atttypmod,
-					  att->attcollation, false);
-	list_free(search.rows);
-	return result;
-}
-
-/* What hash_container has found out about the last value's type. */
-typedef struct ContainerCache
-{
-	Oid			type;
-	int32		typmod;
-	bool		is_bad;
-	FmgrInfo	core;			/* PostgreSQL's own function */
-} ContainerCache;
-
-/*
- * All values of a type that contains something that is hashed badly get the
- * same hash: the index is of no use for them, and never wrong.
- */
-static Datum
-hash_container(FunctionCallInfo fcinfo, Oid core, Oid type, int32 typmod)
-{
-	ContainerCache *cache = fcinfo->flinfo->fn_extra;
-
-	if (cache == NULL)
-	{
-		cache = MemoryContextAllocZero(fcinfo->flinfo->fn_mcxt,
-									   sizeof(ContainerCache));
-		fmgr_info_cxt(core, &cache->core, fcinfo->flinfo->fn_mcxt);
-		fcinfo->flinfo->fn_extra = cache;
-	}
-	if (cache->type != type || cache->typmod != typmod)
-	{
-		cache->is_bad = contains_hashed_badly(type, typmod, PG_GET_COLLATION());
-		cache->type = type;
-		cache->typmod = typmod;
-	}
-	if (cache->is_bad)
-		PG_RETURN_INT64(0);
-	return FunctionCall2Coll(&cache->core, PG_GET_COLLATION(),
-							 PG_GETARG_DATUM(0), PG_GETARG_DATUM(1));
-}
-
-Datum
-bloomidx_hash_array(PG_FUNCTION_ARGS)
-{
-	AnyArrayType *array = PG_GETARG_ANY_ARRAY_P(0);
-
-	return hash_container(fcinfo, F_HASH_ARRAY_EXTENDED,
-						  AARR_ELEMTYPE(array), -1);
-}
-
-Datum
-bloomidx_hash_range(PG_FUNCTION_ARGS)
-{
-	return hash_container(fcinfo, F_HASH_RANGE_EXTENDED,
-						  RangeTypeGetOid(PG_GETARG_RANGE_P(0)), -1);
-}
-
-Datum
-bloomidx_hash_multirange(PG_FUNCTION_ARGS)
-{
-	return hash_container(fcinfo, F_HASH_MULTIRANGE_EXTENDED,
-						  MultirangeTypeGetOid(PG_GETARG_MULTIRANGE_P(0)), -1);
-}
-
-Datum
-bloomidx_hash_record(PG_FUNCTION_ARGS)
-{
-	HeapTupleHeader record = PG_GETARG_HEAPTUPLEHEADER(0);
-
-	return hash_container(fcinfo, F_HASH_RECORD_EXTENDED,
-						  HeapTupleHeaderGetTypeId(record),
-						  HeapTupleHeaderGetTypMod(record));
+	PG_RETURN_INT64(bx_hash_name(PG_GETARG_NAME(0), PG_GET_COLLATION(),
+								 PG_GETARG_INT64(1)));
 }
 
 /* The hash function of an indexed column. */
@@ -528,7 +295,7 @@ choose_kind(const BxHasher *hasher)
 		return HASH_UUID;
 	if (function == bloomidx_hash_bytea ||
 		(function == bloomidx_hash_text && OidIsValid(hasher->collation) &&
-		 is_deterministic(hasher->proc, hasher->collation)))
+		 is_deterministic(hasher->collation)))
 		return HASH_BYTES;
 	return HASH_BY_CALL;
 }
