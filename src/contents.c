@@ -54,12 +54,12 @@ PG_FUNCTION_INFO_V1(bloomidx_hash_record);
 /*
  * Looks up a type's extended hash function.  The equality operator must be
  * asked for, too: then the type cache knows only a hash function that fits the
- * operator.
+ * operator.  And the type cache knows none for a domain over a range.
  */
 static TypeCacheEntry *
 lookup_hash_function(Oid type)
 {
-	return lookup_type_cache(type, TYPECACHE_EQ_OPR |
+	return lookup_type_cache(getBaseType(type), TYPECACHE_EQ_OPR |
 							 TYPECACHE_CMP_PROC |
 							 TYPECACHE_HASH_EXTENDED_PROC |
 							 TYPECACHE_HASH_EXTENDED_PROC_FINFO);
@@ -91,7 +91,7 @@ hash_array_value(ArrayType *array, Oid collation, uint64 seed)
 	bool	   *isnull;
 	int			n;
 
-	deconstruct_array(array, element->type_id, element->typlen,
+	deconstruct_array(array, ARR_ELEMTYPE(array), element->typlen,
 					  element->typbyval, element->typalign,
 					  &values, &isnull, &n);
 	for (int i = 0; i < n; i++)
