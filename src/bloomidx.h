@@ -388,6 +388,7 @@ extern uint64 bx_hash_bpchar(const BpChar *value, Oid collation, uint64 seed);
 extern uint64 bx_hash_name(const NameData *value, Oid collation, uint64 seed);
 
 /* contents.c */
+extern Oid	bx_hash_unhashable_content(Relation index, int attno);
 extern bool bx_hash_runs_user_code(Relation index, int attno);
 
 /* page.c */
@@ -716,5 +717,6 @@ extern void bxcostestimate(struct PlannerInfo *root, struct IndexPath *path,
 
 /* validate.c */
 extern bool bxvalidate(Oid opclassoid);
+extern void bx_validate_index(Relation index);
 
 #endif							/* BLOOMIDX_H */

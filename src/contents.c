@@ -24,7 +24,10 @@
  */
 #include "postgres.h"
 
+#include "access/hash.h"
 #include "access/htup_details.h"
+#include "access/nbtree.h"
+#include "access/stratnum.h"
 #include "catalog/pg_language.h"
 #include "catalog/pg_proc.h"
 #include "catalog/pg_type.h"
@@ -51,27 +54,61 @@ PG_FUNCTION_INFO_V1(bloomidx_hash_record);
 #define HASH_OF_NULL		1
 #define HASH_OF_EMPTY		2
 
+/* PostgreSQL's functions for values that are made of others. */
+static bool
+looks_into_values(Oid function)
+{
+	return function == F_HASH_ARRAY_EXTENDED ||
+		function == F_HASH_RANGE_EXTENDED ||
+		function == F_HASH_MULTIRANGE_EXTENDED ||
+		function == F_HASH_RECORD_EXTENDED;
+}
+
 /*
- * Looks up a type's extended hash function.  The equality operator must be
+ * Looks up how values of a type are hashed.  The equality operator must be
  * asked for, too: then the type cache knows only a hash function that fits the
- * operator.  And the type cache knows none for a domain over a range.
+ * operator.
  */
 static TypeCacheEntry *
-lookup_hash_function(Oid type)
+lookup_type(Oid type)
 {
 	return lookup_type_cache(getBaseType(type), TYPECACHE_EQ_OPR |
-							 TYPECACHE_CMP_PROC |
+							 TYPECACHE_BTREE_OPFAMILY |
 							 TYPECACHE_HASH_EXTENDED_PROC |
 							 TYPECACHE_HASH_EXTENDED_PROC_FINFO);
 }
 
-/* Likewise, for a type whose values are about to be hashed. */
+/*
+ * A type's extended hash function, or InvalidOid if there is none.  The type
+ * cache says that there is none if something in the values has none, but does
+ * not look through domains for that, and does not notice when a type that the
+ * type contains changes.  So it is not believed if the type's hash class is
+ * for values that are made of others: the callers look at the contents.
+ */
+static Oid
+hash_function(TypeCacheEntry *entry)
+{
+	Oid			type = entry->hash_opintype;
+	Oid			function = entry->hash_extended_proc;
+
+	if (OidIsValid(function) || !OidIsValid(entry->hash_opf))
+		return function;
+	if (OidIsValid(entry->eq_opr) &&
+		entry->eq_opr != get_opfamily_member(entry->hash_opf, type, type,
+											 HTEqualStrategyNumber))
+		return InvalidOid;
+	function = get_opfamily_proc(entry->hash_opf, type, type,
+								 HASHEXTENDED_PROC);
+	return looks_into_values(function) ? function : InvalidOid;
+}
+
+/* Looks up a type whose values are about to be hashed. */
 static TypeCacheEntry *
 need_hash_function(Oid type)
 {
-	TypeCacheEntry *entry = lookup_hash_function(type);
+	TypeCacheEntry *entry = lookup_type(type);
 
-	if (!OidIsValid(entry->hash_extended_proc))
+	if (!OidIsValid(hash_function(entry)))
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_FUNCTION),
 				 errmsg("type %s has no extended hash function",
@@ -145,12 +182,15 @@ hash_row_value(HeapTupleHeader row, uint64 seed)
 /*
  * Whether a range type compares its bounds by the subtype's default class, with
  * which the subtype's hash function agrees.  CREATE TYPE may have named another
- * class.
+ * class.  (The type cache's cmp_proc would depend on what the subtype contains,
+ * or did when the type cache looked.)
  */
 static bool
 are_bounds_hashable(TypeCacheEntry *range, TypeCacheEntry *subtype)
 {
-	return range->rng_cmp_proc_finfo.fn_oid == subtype->cmp_proc;
+	return range->rng_cmp_proc_finfo.fn_oid ==
+		get_opfamily_proc(subtype->btree_opf, subtype->btree_opintype,
+						  subtype->btree_opintype, BTORDER_PROC);
 }
 
 /*
@@ -223,7 +263,7 @@ static uint64
 hash_content(TypeCacheEntry *entry, Oid collation, Datum value, uint64 seed)
 {
 	check_stack_depth();
-	switch (entry->hash_extended_proc)
+	switch (hash_function(entry))
 	{
 		case F_HASHNAMEEXTENDED:
 			return bx_hash_name(DatumGetName(value), collation, seed);
@@ -285,21 +325,25 @@ bloomidx_hash_record(PG_FUNCTION_ARGS)
 	PG_RETURN_INT64(hash);
 }
 
-/* A search for a type that passes a test; see find_contained(). */
+/* A search for a type whose hash function passes a test; see find_contained(). */
 typedef struct TypeSearch
 {
-	bool		(*test) (Oid type);
+	bool		(*test) (Oid hash_function);
 	List	   *rows;			/* composite types that have been looked into */
 } TypeSearch;
 
 static Oid	find_contained(TypeSearch *search, Oid type);
 
-/* The type, or one that the type contains, that passes the test. */
+/* The type, or one that hashing the type's values looks at, if it passes. */
 static Oid
 find_type(TypeSearch *search, Oid type)
 {
-	type = getBaseType(type);
-	return search->test(type) ? type : find_contained(search, type);
+	Oid			function = hash_function(lookup_type(type));
+
+	if (search->test(function))
+		return type;
+	return looks_into_values(function) ? find_contained(search, type) :
+		InvalidOid;
 }
 
 /*
@@ -327,7 +371,7 @@ find_column(TypeSearch *search, Oid type)
 	return result;
 }
 
-/* A type that the type contains, at any depth, and that passes the test. */
+/* A type that the type contains, at any depth, and whose function passes. */
 static Oid
 find_contained(TypeSearch *search, Oid type)
 {
@@ -344,13 +388,58 @@ find_contained(TypeSearch *search, Oid type)
 	return InvalidOid;
 }
 
+static bool
+is_missing(Oid function)
+{
+	return !OidIsValid(function);
+}
+
+/* Whether an operator class's hash function hashes contents by their types. */
+static bool
+hashes_contents(const FmgrInfo *proc)
+{
+	return proc->fn_addr == bloomidx_hash_array ||
+		proc->fn_addr == bloomidx_hash_range ||
+		proc->fn_addr == bloomidx_hash_multirange ||
+		proc->fn_addr == bloomidx_hash_record ||
+		looks_into_values(proc->fn_oid);
+}
+
+/* Looks for a type that the values of an indexed column contain. */
+static Oid
+find_in_column(Relation index, int attno, bool (*test) (Oid))
+{
+	TypeSearch	search = {test, NIL};
+	Oid			found = find_contained(&search,
+									   TupleDescAttr(RelationGetDescr(index),
+													 attno - 1)->atttypid);
+
+	list_free(search.rows);
+	return found;
+}
+
+/*
+ * A type that the values of an indexed column contain, and that is to be hashed
+ * and cannot be; or InvalidOid.
+ */
+Oid
+bx_hash_unhashable_content(Relation index, int attno)
+{
+	if (!hashes_contents(bx_hash_proc(index, attno)))
+		return InvalidOid;
+	return find_in_column(index, attno, is_missing);
+}
+
 /* Whether a function is written in a language that users write functions in. */
 static bool
 is_user_code(Oid function)
 {
-	HeapTuple	tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(function));
+	HeapTuple	tuple;
 	Oid			language;
 
+	if (!OidIsValid(function))
+		return false;
+	tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(function));
 	if (!HeapTupleIsValid(tuple))
 		elog(ERROR, "cache lookup failed for function %u", function);
 	language = ((Form_pg_proc) GETSTRUCT(tuple))->prolang;
@@ -358,30 +447,15 @@ is_user_code(Oid function)
 	return language != INTERNALlanguageId && language != ClanguageId;
 }
 
-static bool
-is_hashed_by_user_code(Oid type)
-{
-	Oid			function = lookup_hash_function(type)->hash_extended_proc;
-
-	return OidIsValid(function) && is_user_code(function);
-}
-
 /*
  * Whether hashing values of an indexed column may run code of users: a function
  * in another language than C is called for the values themselves, or for
- * something that is in them.
+ * something that is in them.  A function of another extension may look into
+ * the values as ours do, so contents count in any case.
  */
 bool
 bx_hash_runs_user_code(Relation index, int attno)
 {
-	Oid			function = index_getprocid(index, attno, BX_HASH_PROC);
-	Oid			type = TupleDescAttr(RelationGetDescr(index), attno - 1)->atttypid;
-	TypeSearch	search = {is_hashed_by_user_code, NIL};
-	Oid			found;
-
-	if (OidIsValid(function) && is_user_code(function))
-		return true;
-	found = find_contained(&search, type);
-	list_free(search.rows);
-	return OidIsValid(found);
+	return is_user_code(index_getprocid(index, attno, BX_HASH_PROC)) ||
+		OidIsValid(find_in_column(index, attno, is_user_code));
 }
