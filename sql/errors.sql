@@ -110,11 +110,42 @@ CREATE OPERATOR CLASS one_sided FOR TYPE int4 USING bloomidx
 	AS OPERATOR 1 = (int4, int4), OPERATOR 1 = (int4, int8), FUNCTION 1 hashint4extended(int4, int8);
 SELECT opcname, amvalidate(oid)
 FROM (SELECT opcname, oid FROM pg_opclass WHERE opcnamespace = 'errors'::regnamespace ORDER BY opcname OFFSET 0) c;
--- it does not harm the server to use them
+-- and refused by CREATE INDEX, also where there is no row yet
+CREATE OPERATOR CLASS folded FOR TYPE text USING bloomidx AS OPERATOR 1 =, FUNCTION 1 lower(text);
+CREATE OPERATOR CLASS short FOR TYPE text USING bloomidx AS OPERATOR 1 =, FUNCTION 1 hashtext(text);
+CREATE TABLE empty (a int, b text);
+CREATE UNLOGGED TABLE unlogged (a int, b text);
 SELECT statement, attempt(statement) FROM unnest(ARRAY[
 	'CREATE INDEX ON t USING bloomidx (a no_function)',
-	'CREATE INDEX t_o ON t USING bloomidx (a one_sided)',
-	'SET LOCAL enable_seqscan = off; SELECT * FROM t WHERE a = 5::int8']) statement;
+	'CREATE INDEX ON empty USING bloomidx (b, a no_function)',
+	'CREATE INDEX ON unlogged USING bloomidx (a no_function)',
+	'CREATE INDEX ON empty USING bloomidx (a no_operator)',
+	'CREATE INDEX ON empty USING bloomidx (a wrong_function)',
+	'CREATE INDEX ON empty USING bloomidx (b folded)',
+	'CREATE INDEX ON empty USING bloomidx ((b || b) short)',
+	'CREATE INDEX ON empty USING bloomidx (a one_sided)']) statement;
+-- one that becomes wrong later does not harm the server
+CREATE OPERATOR CLASS spoiled FOR TYPE int4 USING bloomidx AS
+	OPERATOR 1 = (int4, int4), FUNCTION 1 hashint4extended(int4, int8);
+CREATE INDEX t_o ON t USING bloomidx (a spoiled);
+ALTER OPERATOR FAMILY spoiled USING bloomidx ADD OPERATOR 1 = (int4, int8);
+SELECT statement, attempt(statement) FROM unnest(ARRAY[
+	'SET LOCAL enable_seqscan = off; SELECT * FROM t WHERE a = 5::int8',
+	'REINDEX INDEX t_o']) statement;
+ALTER OPERATOR FAMILY spoiled USING bloomidx ADD FUNCTION 1 (int8, int8) hashint8extended(int8, int8);
+REINDEX INDEX t_o;
+SELECT * FROM ask('SELECT * FROM t WHERE a = 5::int8');
+
+-- What contains something that has no hash function cannot be indexed.
+CREATE TYPE place AS (name text, at point);
+CREATE TYPE places AS (visited place[]);
+CREATE DOMAIN place_d AS place;
+CREATE TYPE ts_range AS RANGE (subtype = tsvector, multirange_type_name = ts_multirange);
+CREATE TABLE made_of (points point[], place place, deep places, doms place_d[], r ts_range, m ts_multirange, dropped place);
+SELECT attname, attempt(format('CREATE INDEX ON made_of USING bloomidx (%I)', attname))
+FROM pg_attribute WHERE attrelid = 'made_of'::regclass AND attnum BETWEEN 1 AND 6 ORDER BY attnum;
+ALTER TYPE place DROP ATTRIBUTE at;
+CREATE INDEX ON made_of USING bloomidx (dropped, deep, doms);
 
 -- The indexes that are left are good.
 SELECT count(bloomidx_check(c.oid)) > 0 FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid JOIN pg_am a ON a.oid = c.relam

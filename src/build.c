@@ -366,6 +366,7 @@ bxbuild(Relation heap, Relation index, IndexInfo *indexInfo)
 	BxMetaPageData *meta = BxPageGetMeta(metapage.data);
 
 	check_table_am(heap, index);
+	bx_validate_index(index);
 	if (RelationGetNumberOfBlocks(index) != 0)
 		elog(ERROR, "index \"%s\" already contains data",
 			 RelationGetRelationName(index));
@@ -402,6 +403,7 @@ bxbuildempty(Relation index)
 	uint32		n;
 	Buffer		buffer;
 
+	bx_validate_index(index);
 	bx_options_get(index, &options);
 	bx_meta_init(metapage.data, &options,
 				 options.pages_per_range > 0 ?
