@@ -5,7 +5,8 @@
 #   make check              build and run all tests on throw-away servers; installs nothing but packages
 #                             SUITES="unit regress"  only these suites    TESTS='0*'  only tests so named
 #                             KEEP=1                 keep the directory with the servers and their logs
-#   make matrix             make check with PostgreSQL 17 and 18, in chroots of Debian trixie and sid; needs root
+#   make matrix             make check with PostgreSQL 17 and 18, in chroots of Debian trixie and sid, and with an 18
+#                             that is built with assertions; needs root
 #   make soak [MINUTES=20]  the long versions of the tests, again and again, with other seeds
 #   make unit               the tests of the pure C core alone; needs no PostgreSQL
 #   make bench [SCALE=small]  the long comparison, with plots: bench/results, and README.md's table; an hour
