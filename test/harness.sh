@@ -181,8 +181,10 @@ server_start()
 	export PGHOST=$work PGDATABASE=postgres
 }
 
+# If a server process has just crashed, the postmaster may wait without end for its checkpointer, unless it is told to
+# stop at once.
 server_stop()
 {
-	as_user pg_ctl -D "$server" -m fast -w stop >/dev/null
+	as_user pg_ctl -D "$server" -m fast -w stop >/dev/null || as_user pg_ctl -D "$server" -m immediate -w stop >/dev/null
 	unset PGHOST PGDATABASE
 }
