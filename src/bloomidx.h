@@ -631,7 +631,7 @@ extern void bx_scan_hash(Relation heap, Relation index, uint64 hash,
 typedef struct BxRows BxRows;
 extern BxRows *bx_rows_begin(IndexScanDesc scan, Relation heap,
 							 const BxQuery *query);
-extern void bx_rows_add(const BxRows *rows, const BlockNumber *pages,
+extern void bx_rows_add(BxRows *rows, const BlockNumber *pages,
 						uint32 npages, TIDBitmap *tbm);
 
 /* vacuum.c */

@@ -19,13 +19,17 @@
  * be unpacked counts as a match, and for a column that is hashed by a function
  * of its type, all pages are left to the executor.
  *
- * The columns of a tuple are read only if the transaction that inserted the
- * tuple is known to have committed, or is our own.  The descriptor of the
- * table may not describe other tuples: if a transaction adds a column, inserts
- * rows and aborts, then the number of the column is free again, and the next
- * column to be added, perhaps of another type, gets the same number.  Reading
- * such a tuple by the new descriptor may follow any length or pointer.  A
- * tuple that is not read counts as a match.
+ * The table's descriptor does not describe every tuple on its pages.  If a
+ * transaction adds a column, inserts rows and aborts, then the number of the
+ * column is free again, and the next column to be added, perhaps of another
+ * type, gets the same number.  To read such a tuple by the new descriptor would
+ * be to follow any length or pointer.  So a tuple is read only if its inserter
+ * has not aborted: it is known to have committed, or to be the current
+ * transaction, or to be in progress.  In the last case the inserter cannot have
+ * altered the table, because it would hold an AccessExclusiveLock on the table
+ * until it ends, and we have a lock on the table; and when a transaction or
+ * subtransaction aborts, it no longer counts as in progress before its locks
+ * are released.  A tuple that is not read counts as a match.
  *
  * Serializable transactions are safe, too.  The server locked the index
  * against phantoms before it called us.  Who adds a row that we seek puts it on
@@ -39,8 +43,10 @@
 
 #include "access/htup_details.h"
 #include "access/relscan.h"
+#include "access/transam.h"
 #include "access/xact.h"
 #include "miscadmin.h"
+#include "storage/procarray.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
 #include "utils/spccache.h"
@@ -62,6 +68,7 @@ struct BxRows
 {
 	Relation	heap;
 	Snapshot	snapshot;
+	TransactionId good_inserter;	/* see is_inserter_good */
 	int			nconditions;
 	Condition	conditions[FLEXIBLE_ARRAY_MEMBER];
 };
@@ -96,6 +103,7 @@ bx_rows_begin(IndexScanDesc scan, Relation heap, const BxQuery *query)
 	rows = palloc(offsetof(BxRows, conditions) + sizeof(Condition) * n);
 	rows->heap = heap;
 	rows->snapshot = scan->xs_snapshot;
+	rows->good_inserter = InvalidTransactionId;
 	rows->nconditions = n;
 	for (int i = 0; i < n; i++)
 	{
@@ -160,25 +168,30 @@ may_meet(const Condition *condition, HeapTuple tuple, TupleDesc desc)
 }
 
 /*
- * Whether the table's descriptor describes a tuple: its inserter is known to
- * have committed, or is the current transaction.  The commit log is not asked.
- * The executor asks it when it looks at the tuple, and leaves the answer in
- * the tuple's hint bits for the next search.
+ * Whether the table's descriptor describes what a transaction has inserted.
+ * Once that is so, it stays so as long as we have the table locked.
  */
-static inline bool
-is_described(HeapTupleHeader tuple)
+static bool
+is_inserter_good(BxRows *rows, TransactionId xid)
 {
-	return HeapTupleHeaderXminCommitted(tuple) ||
-		TransactionIdIsCurrentTransactionId(HeapTupleHeaderGetRawXmin(tuple));
+	if (!TransactionIdEquals(xid, rows->good_inserter))
+	{
+		if (!TransactionIdIsCurrentTransactionId(xid) &&
+			!TransactionIdDidCommit(xid) && !TransactionIdIsInProgress(xid))
+			return false;
+		rows->good_inserter = xid;
+	}
+	return true;
 }
 
 /* Whether a row may meet all conditions. */
 static inline bool
-may_match(const BxRows *rows, HeapTuple tuple)
+may_match(BxRows *rows, HeapTuple tuple)
 {
 	TupleDesc	desc = RelationGetDescr(rows->heap);
 
-	if (!is_described(tuple->t_data))
+	if (!HeapTupleHeaderXminCommitted(tuple->t_data) &&
+		!is_inserter_good(rows, HeapTupleHeaderGetRawXmin(tuple->t_data)))
 		return true;
 	for (int i = 0; i < rows->nconditions; i++)
 	{
@@ -193,7 +206,7 @@ may_match(const BxRows *rows, HeapTuple tuple)
  * many, or -1 if the executor has to look for itself.
  */
 static int
-list_rows(const BxRows *rows, Page page, BlockNumber blkno,
+list_rows(BxRows *rows, Page page, BlockNumber blkno,
 		  ItemPointerData *tids)
 {
 	OffsetNumber max = PageGetMaxOffsetNumber(page);
@@ -232,7 +245,7 @@ list_rows(const BxRows *rows, Page page, BlockNumber blkno,
 
 /* Adds the rows of a page to a bitmap, as far as they may match. */
 static void
-add_page(const BxRows *rows, BlockNumber blkno, TIDBitmap *tbm)
+add_page(BxRows *rows, BlockNumber blkno, TIDBitmap *tbm)
 {
 	ItemPointerData tids[MaxHeapTuplesPerPage];
 	Buffer		buffer = ReadBuffer(rows->heap, blkno);
@@ -251,7 +264,7 @@ add_page(const BxRows *rows, BlockNumber blkno, TIDBitmap *tbm)
 
 /* Adds the rows of pages to a bitmap, as far as they may match. */
 void
-bx_rows_add(const BxRows *rows, const BlockNumber *pages, uint32 npages,
+bx_rows_add(BxRows *rows, const BlockNumber *pages, uint32 npages,
 			TIDBitmap *tbm)
 {
 	uint32		distance = get_tablespace_io_concurrency(rows->heap->rd_rel->reltablespace);

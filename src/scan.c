@@ -224,7 +224,7 @@ bx_scan_add_range(BxSearch *search, uint32 range)
 typedef struct Found
 {
 	TIDBitmap  *tbm;
-	const BxRows *rows;			/* NULL: pages go to the bitmap at once */
+	BxRows	   *rows;			/* NULL: pages go to the bitmap at once */
 	BlockNumber *pages;
 	uint32		npages;
 	uint32		most;			/* that are kept */
