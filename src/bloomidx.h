@@ -389,6 +389,7 @@ extern uint64 bx_hash_name(const NameData *value, Oid collation, uint64 seed);
 
 /* contents.c */
 extern Oid	bx_hash_unhashable_content(Relation index, int attno);
+extern bool bx_hash_looks_into_values(Relation index, int attno);
 extern bool bx_hash_runs_user_code(Relation index, int attno);
 
 /* page.c */
@@ -667,8 +668,8 @@ extern bool bx_vacuum_needs_user_code(Relation index);
 /* open.c */
 extern void bx_open_check_access(Oid indexoid, bool reveals_data);
 extern void bx_open_check_table_access(Oid tableoid, bool reveals_data);
-extern void bx_open(Oid indexoid, LOCKMODE heap_lock, LOCKMODE index_lock,
-					Relation *heap, Relation *index);
+extern void bx_open(Oid indexoid, LOCKMODE heap_lock, bool wait,
+					LOCKMODE index_lock, Relation *heap, Relation *index);
 extern void bx_open_check_storage(Relation rel);
 
 /* who has called, while we are the table's owner */
@@ -681,6 +682,7 @@ typedef struct BxIdentity
 
 extern void bx_open_become_owner(Relation heap, BxIdentity *identity);
 extern void bx_open_become_caller(const BxIdentity *identity);
+extern bool bx_open_may_run_code(Relation heap);
 
 /* check.c */
 extern void bx_check_claim(BxCheck *check, BlockNumber blkno,

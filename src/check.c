@@ -242,6 +242,23 @@ check_keys(BxCheck *check, const BxLayout *layout)
 }
 
 /*
+ * Refuses to look up rows for a caller who has not the owner's rights, if that
+ * would run functions of users as the owner.
+ */
+static void
+check_code(Relation heap, Relation index)
+{
+	if (!bx_open_may_run_code(heap) && bx_vacuum_needs_user_code(index))
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("permission denied to look up rows in index \"%s\"",
+						RelationGetRelationName(index)),
+				 errdetail("The index has an expression, a predicate or a hash function that runs as the owner of table \"%s\".",
+						   RelationGetRelationName(heap)),
+				 errhint("Only a role with the privileges of the owner can do so. Use bloomidx_check(index, heapallindexed => false) to verify the pages.")));
+}
+
+/*
  * Verifies an index, and returns the number of rows that were looked up.
  */
 Datum
@@ -256,8 +273,10 @@ bloomidx_check(PG_FUNCTION_ARGS)
 	const BxLayout *layout;
 
 	bx_open_check_access(indexoid, false);
-	bx_open(indexoid, AccessShareLock, AccessShareLock, &check.heap,
+	bx_open(indexoid, AccessShareLock, true, AccessShareLock, &check.heap,
 			&check.index);
+	if (heapallindexed)
+		check_code(check.heap, check.index);
 	bx_open_become_owner(check.heap, &identity);
 	check.strategy = GetAccessStrategy(BAS_BULKREAD);
 	bx_meta_read(check.index, &meta);

@@ -18,7 +18,8 @@
  *   ATTRIBUTE, which changes no value and no table.
  *
  * Nothing is remembered between calls: a composite type may change while an
- * index is in use, and nobody tells the index.  The type cache is told.
+ * index is in use, and nobody tells the index.  The type cache is told, if late:
+ * see lookup_row_descriptor.
  *
  *-------------------------------------------------------------------------
  */
@@ -36,6 +37,7 @@
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
+#include "utils/inval.h"
 #include "utils/lsyscache.h"
 #include "utils/multirangetypes.h"
 #include "utils/rangetypes.h"
@@ -140,6 +142,36 @@ hash_array_value(ArrayType *array, Oid collation, uint64 seed)
 }
 
 /*
+ * Looks up the descriptor of a row.  The row may have more columns than the
+ * type cache knows of, if ALTER TYPE ... ADD ATTRIBUTE has committed since this
+ * backend last looked for messages of others; a VACUUM may not have looked for
+ * hours.  To hash the row without these columns would lose it.
+ */
+static TupleDesc
+lookup_row_descriptor(HeapTupleHeader row)
+{
+	Oid			type = HeapTupleHeaderGetTypeId(row);
+	int32		typmod = HeapTupleHeaderGetTypMod(row);
+	TupleDesc	desc = lookup_rowtype_tupdesc(type, typmod);
+
+	if (HeapTupleHeaderGetNatts(row) > desc->natts)
+	{
+		ReleaseTupleDesc(desc);
+		AcceptInvalidationMessages();
+		desc = lookup_rowtype_tupdesc(type, typmod);
+
+		/* who has altered the type can be seen before his messages */
+		if (HeapTupleHeaderGetNatts(row) > desc->natts)
+			ereport(ERROR,
+					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+					 errmsg("a value of type %s has more attributes than the type",
+							format_type_be(type)),
+					 errdetail("The type has just been altered.")));
+	}
+	return desc;
+}
+
+/*
  * Hashes a row.  Columns are numbered as record_eq counts them: dropped columns
  * do not count.  A NULL adds nothing to the hash, so a row keeps its hash if
  * its type gets another column.
@@ -147,8 +179,7 @@ hash_array_value(ArrayType *array, Oid collation, uint64 seed)
 static uint64
 hash_row_value(HeapTupleHeader row, uint64 seed)
 {
-	TupleDesc	desc = lookup_rowtype_tupdesc(HeapTupleHeaderGetTypeId(row),
-											  HeapTupleHeaderGetTypMod(row));
+	TupleDesc	desc = lookup_row_descriptor(row);
 	Datum	   *values = palloc(sizeof(Datum) * desc->natts);
 	bool	   *isnull = palloc(sizeof(bool) * desc->natts);
 	uint64		hash = seed;
@@ -394,10 +425,15 @@ is_missing(Oid function)
 	return !OidIsValid(function);
 }
 
-/* Whether an operator class's hash function hashes contents by their types. */
-static bool
-hashes_contents(const FmgrInfo *proc)
+/*
+ * Whether the values of an indexed column are hashed by what is in them, and
+ * thus by the definitions of the types of their contents.
+ */
+bool
+bx_hash_looks_into_values(Relation index, int attno)
 {
+	FmgrInfo   *proc = bx_hash_proc(index, attno);
+
 	return proc->fn_addr == bloomidx_hash_array ||
 		proc->fn_addr == bloomidx_hash_range ||
 		proc->fn_addr == bloomidx_hash_multirange ||
@@ -425,7 +461,7 @@ find_in_column(Relation index, int attno, bool (*test) (Oid))
 Oid
 bx_hash_unhashable_content(Relation index, int attno)
 {
-	if (!hashes_contents(bx_hash_proc(index, attno)))
+	if (!bx_hash_looks_into_values(index, attno))
 		return InvalidOid;
 	return find_in_column(index, attno, is_missing);
 }

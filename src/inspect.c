@@ -50,8 +50,8 @@ static void
 begin_inspection(Inspection *inspection, Oid indexoid, bool reveals_data)
 {
 	bx_open_check_access(indexoid, reveals_data);
-	bx_open(indexoid, AccessShareLock, AccessShareLock, &inspection->heap,
-			&inspection->index);
+	bx_open(indexoid, AccessShareLock, true, AccessShareLock,
+			&inspection->heap, &inspection->index);
 	bx_meta_read(inspection->index, &inspection->meta);
 	inspection->layout = bx_layout_by_id(inspection->index,
 										 inspection->meta.layout);
@@ -336,14 +336,15 @@ find_proc(Relation index, int attnum, Oid type, FmgrInfo *proc)
 	return true;
 }
 
-/* The hash of the key that is looked for; NULL has one, too. */
+/*
+ * The hash of the key that is looked for; NULL has one, too.  The key is the
+ * caller's, and is hashed as a search by the caller would do it.
+ */
 static uint64
-hash_key(FunctionCallInfo fcinfo, Relation heap, Relation index, int attnum)
+hash_key(FunctionCallInfo fcinfo, Relation index, int attnum)
 {
 	Oid			type = get_fn_expr_argtype(fcinfo->flinfo, 1);
-	BxIdentity	identity;
 	FmgrInfo	proc;
-	uint64		hash;
 
 	if (attnum < 1 || attnum > IndexRelationGetNumberOfKeyAttributes(index))
 		ereport(ERROR,
@@ -362,11 +363,7 @@ hash_key(FunctionCallInfo fcinfo, Relation heap, Relation index, int attnum)
 													 attnum - 1)->atttypid))));
 	if (PG_ARGISNULL(1))
 		return bx_hash_marker(attnum, true);
-
-	bx_open_become_owner(heap, &identity);
-	hash = bx_hash_value(index, attnum, &proc, PG_GETARG_DATUM(1));
-	bx_open_become_caller(&identity);
-	return hash;
+	return bx_hash_value(index, attnum, &proc, PG_GETARG_DATUM(1));
 }
 
 static void
@@ -394,8 +391,7 @@ bloomidx_probe(PG_FUNCTION_ARGS)
 				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
 				 errmsg("index and column number must not be null")));
 	begin_inspection(&inspection, PG_GETARG_OID(0), true);
-	hash = hash_key(fcinfo, inspection.heap, inspection.index,
-					PG_GETARG_INT32(2));
+	hash = hash_key(fcinfo, inspection.index, PG_GETARG_INT32(2));
 	begin_rows(&inspection, fcinfo);
 	bx_scan_hash(inspection.heap, inspection.index, hash, show_range,
 				 &inspection);

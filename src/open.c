@@ -13,6 +13,7 @@
 #include "catalog/index.h"
 #include "catalog/pg_authid.h"
 #include "miscadmin.h"
+#include "storage/lmgr.h"
 #include "utils/acl.h"
 #include "utils/guc.h"
 #include "utils/lsyscache.h"
@@ -90,18 +91,33 @@ check_index(Relation index)
 						RelationGetRelationName(index))));
 }
 
+/* Locks a table for bx_open; fails if it would have to wait and may not. */
+static Relation
+open_table(Oid heapoid, LOCKMODE lock, bool wait)
+{
+	if (!wait && !ConditionalLockRelationOid(heapoid, lock))
+		ereport(ERROR,
+				(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
+				 errmsg("could not obtain lock on table \"%s\"",
+						get_rel_name(heapoid)),
+				 errdetail("VACUUM, ANALYZE, a concurrent index build or a command that alters the table is in progress."),
+				 errhint("Try again later.")));
+	return table_open(heapoid, wait ? lock : NoLock);
+}
+
 /*
  * Opens an index of ours that can be worked on, and its table, or fails.  The
- * table is locked first, as everybody does.
+ * table is locked first, as everybody does.  If "wait" is false, the table's
+ * lock is not waited for.
  */
 void
-bx_open(Oid indexoid, LOCKMODE heap_lock, LOCKMODE index_lock, Relation *heap,
-		Relation *index)
+bx_open(Oid indexoid, LOCKMODE heap_lock, bool wait, LOCKMODE index_lock,
+		Relation *heap, Relation *index)
 {
 	Oid			heapoid = IndexGetRelation(indexoid, true);
 
 	/* what is not an index fails at index_open */
-	*heap = OidIsValid(heapoid) ? table_open(heapoid, heap_lock) : NULL;
+	*heap = OidIsValid(heapoid) ? open_table(heapoid, heap_lock, wait) : NULL;
 	*index = index_open(indexoid, index_lock);
 	if (*heap == NULL || heapoid != IndexGetRelation(indexoid, false))
 		ereport(ERROR,
@@ -113,15 +129,18 @@ bx_open(Oid indexoid, LOCKMODE heap_lock, LOCKMODE index_lock, Relation *heap,
 
 /*
  * Runs what follows as the owner of the table, until bx_open_become_caller.
- * Whatever may call functions of users (index expressions, predicates,
- * functions of operator classes) must do so between the two.
+ * What may call functions of users (index expressions, predicates, functions
+ * of operator classes) for the rows of a table must do so between the two.
  *
- * The caller's privileges must not be at the mercy of the owner's functions,
- * nor the owner's at that of the caller: so the user is the owner, commands
- * that would outlast the restricted operation are refused, and search_path is
- * a safe one.  Otherwise a name in an owner's function that is not qualified
- * could lead to a function of the caller, which would run as the owner.
- * PostgreSQL itself sets the path in its maintenance commands since 17 only.
+ * This is to protect the caller, who may be a superuser, from the functions of
+ * the owner.  It cannot protect the owner from the caller.  search_path is set
+ * to a safe one, as PostgreSQL does since 17, so that names in the owner's
+ * functions lead where the owner expects.  But a session remembers what names
+ * have led to before: in the relation cache, which has the bodies of SQL
+ * functions inlined, in compiled PL/pgSQL functions, in plans; and types and
+ * tables in pg_temp are found in any case.  So nobody may call this to run
+ * functions of users who has not the rights of the owner: see
+ * bx_open_may_run_code.
  */
 void
 bx_open_become_owner(Relation heap, BxIdentity *identity)
@@ -141,4 +160,11 @@ bx_open_become_caller(const BxIdentity *identity)
 {
 	AtEOXact_GUC(false, identity->nestlevel);
 	SetUserIdAndSecContext(identity->userid, identity->sec_context);
+}
+
+/* Whether the current user may have functions run as the owner of a table. */
+bool
+bx_open_may_run_code(Relation heap)
+{
+	return has_privs_of_role(GetUserId(), heap->rd_rel->relowner);
 }

@@ -426,32 +426,37 @@ bxvacuumcleanup(IndexVacuumInfo *info, IndexBulkDeleteResult *stats)
 }
 
 /*
- * Locks the table of an index against VACUUM and other maintenance, or fails.
- *
- * It does not wait for the lock.  Our caller's statement has a snapshot, and
- * REINDEX CONCURRENTLY, which has this lock, waits for older snapshots to end.
- * Each would wait for the other, and the deadlock detector might choose
- * REINDEX, which would leave an invalid index behind.  VACUUM takes the lock
- * before it has a snapshot; a function cannot.
+ * Refuses to rebuild filters by definitions that may be rolled back.  Filters
+ * are not part of a transaction.  If the current transaction has changed a
+ * function of the index or a type that is in its values, and rolls back after
+ * the filters have been rebuilt by that, rows are lost.
  */
 static void
-lock_table(Oid indexoid)
+check_transaction(Relation index)
 {
-	Oid			heapoid = IndexGetRelation(indexoid, true);
+	bool		depends = bx_vacuum_needs_user_code(index);
 
-	/* what is not an index fails in bx_open */
-	if (!OidIsValid(heapoid) ||
-		ConditionalLockRelationOid(heapoid, ShareUpdateExclusiveLock))
-		return;
-	ereport(ERROR,
-			(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
-			 errmsg("could not obtain lock on table \"%s\"",
-					get_rel_name(heapoid)),
-			 errdetail("VACUUM, ANALYZE, a concurrent index build or a command that alters the table is in progress."),
-			 errhint("Call bloomidx_summarize() again later.")));
+	for (int i = 0; i < IndexRelationGetNumberOfKeyAttributes(index); i++)
+		depends = depends || bx_hash_looks_into_values(index, i + 1);
+	if (depends && TransactionIdIsValid(GetTopTransactionIdIfAny()))
+		ereport(ERROR,
+				(errcode(ERRCODE_ACTIVE_SQL_TRANSACTION),
+				 errmsg("cannot rebuild filters of index \"%s\" in a transaction that has written data",
+						RelationGetRelationName(index)),
+				 errdetail("The keys depend on functions or types that the transaction may have changed."),
+				 errhint("Call bloomidx_summarize() in a transaction of its own.")));
 }
 
-/* Does what VACUUM does to an index, on demand. */
+/*
+ * Does what VACUUM does to an index, on demand.
+ *
+ * It does not wait for its lock on the table, which excludes VACUUM and other
+ * maintenance.  The caller's statement has a snapshot, and REINDEX
+ * CONCURRENTLY, which has that lock, waits for older snapshots to end.  Each
+ * would wait for the other, and the deadlock detector might choose REINDEX,
+ * which would leave an invalid index behind.  VACUUM takes the lock before it
+ * has a snapshot; a function cannot.
+ */
 Datum
 bloomidx_summarize(PG_FUNCTION_ARGS)
 {
@@ -472,8 +477,9 @@ bloomidx_summarize(PG_FUNCTION_ARGS)
 		aclcheck_error(ACLCHECK_NOT_OWNER, OBJECT_INDEX,
 					   get_rel_name(indexoid));
 
-	lock_table(indexoid);
-	bx_open(indexoid, NoLock, RowExclusiveLock, &heap, &index);
+	bx_open(indexoid, ShareUpdateExclusiveLock, false, RowExclusiveLock, &heap,
+			&index);
+	check_transaction(index);
 
 	bx_open_become_owner(heap, &identity);
 	vacuum_index(heap, index, false, NULL, DEBUG1, &vacuum);

@@ -242,9 +242,9 @@ validate_contents(Relation index, int attno)
 				(errcode(ERRCODE_UNDEFINED_FUNCTION),
 				 errmsg("cannot create index \"%s\": values of column \"%s\" cannot be hashed",
 						RelationGetRelationName(index), NameStr(att->attname)),
-				 errdetail("Type %s contains type %s, which has no extended hash function.",
+				 errdetail("Type %s contains type %s, which has no extended hash function for its default equality operator.",
 						   format_type_be(att->atttypid), format_type_be(type)),
-				 errhint("The type needs a default operator class for access method hash with an extended hash function.")));
+				 errhint("The type needs a default operator class for access method hash, with an extended hash function, that has the same equality operator as its default operator class for B-trees, if there is one.")));
 }
 
 /* Raises an error if a column of an index that is being made cannot be hashed. */

@@ -122,6 +122,7 @@ foreach my $kind (@kinds)
 {
 	# what a function that runs as alice with a safe path leaves, and the same for the server's own commands
 	my $as_alice = "$kind as alice [$safe]";
+	my $as_caller = "$kind as mallory [mine, public]";
 	my $by_server = $safe_since_17 ? $as_alice : "$kind as alice [mine, public]";
 	my $index = "w_$kind";
 
@@ -144,17 +145,22 @@ foreach my $kind (@kinds)
 		'none',
 		"functions that show an index call no function of users: $kind");
 
-	# Those that need the keys of rows call as the owner.
-	is(calls('mallory', "SELECT bloomidx_check('$index')"), $as_alice, "bloomidx_check calls as the owner: $kind")
+	# Those that need the keys of rows call as the owner, and not for a caller without the owner's rights.
+	like(
+		failure("SET ROLE mallory; SELECT bloomidx_check('$index')"),
+		qr/ERROR:  permission denied to look up rows in index "$index"/,
+		"bloomidx_check does not call functions for somebody else: $kind");
+	is(calls('mallory', "SELECT bloomidx_check('$index', heapallindexed => false)"), 'none', "pages can be verified without: $kind");
+	is(calls('none', "SELECT bloomidx_check('$index')"), $as_alice, "bloomidx_check calls as the owner: $kind")
 	  if $kind ne 'constant';
 	is(calls('none', "SELECT bloomidx_summarize('$index')"), $as_alice, "bloomidx_summarize calls as the owner: $kind")
 	  if $kind ne 'constant';
 	query("SELECT bloomidx_summarize('$index')");
 	is(query("SELECT note FROM bloomidx_info('$index')"), '', "and leaves nothing to do: $kind");
-	is(calls('mallory', "SELECT * FROM bloomidx_probe('$index', 5)"), $as_alice, 'bloomidx_probe calls as the owner: hash')
+	is(calls('mallory', "SELECT * FROM bloomidx_probe('$index', 5)"), $as_caller, 'bloomidx_probe calls as the caller: hash')
 	  if $kind eq 'hash';
 	is(calls('mallory', "SELECT * FROM bloomidx_probe('$index', '{1}'::num[])"),
-		$as_alice, 'bloomidx_probe calls as the owner: element')
+		$as_caller, 'bloomidx_probe calls as the caller: element')
 	  if $kind eq 'element';
 
 	# The server's commands call as the server has it; each once.
@@ -162,7 +168,7 @@ foreach my $kind (@kinds)
 	is(calls('none', "REINDEX INDEX $index"), $by_server, "REINDEX calls as the owner: $kind");
 	is(calls('none', 'REINDEX INDEX CONCURRENTLY ' . $index), $by_server, "REINDEX CONCURRENTLY calls as the owner: $kind");
 	is(calls('mallory', "INSERT INTO w VALUES (7, '{7}')"),
-		"$kind as mallory [mine, public]", "INSERT calls as its user: $kind");
+		$as_caller, "INSERT calls as its user: $kind");
 	is(query("SELECT oracle_force(true); SELECT count(*) FROM w WHERE n = 7 AND n > 0") =~ s/^\n//r, 2, "rows are found: $kind");
 }
 
@@ -179,44 +185,88 @@ is(query('SELECT count(*) FROM calls'), 0, 'autovacuum calls no function');
 $node->append_conf('postgresql.conf', "autovacuum = off\n");
 $node->reload;
 
-# --- A caller who may read a table puts a function of her own in the place of one that the owner's function calls.
+# --- A caller who may read a table, or is only in pg_stat_scan_tables, tries to have her own code run by the owner's functions:
+# by a search_path; by a search_path that the session has used before, whose results are remembered in the relation cache, in
+# compiled functions and in plans; by types in pg_temp.
 query(
 	q{
-SET ROLE alice;
-CREATE TABLE private (secret text);
-CREATE TABLE people (name text);
-CREATE FUNCTION norm(t text) RETURNS text IMMUTABLE LANGUAGE plpgsql AS $$ BEGIN RETURN lower(t); END $$;
-CREATE INDEX people_norm ON people USING bloomidx (norm(name));
-INSERT INTO people SELECT 'Name ' || i FROM generate_series(1, 100) i;
-GRANT SELECT ON people TO mallory;
-RESET ROLE;
-CREATE TABLE superusers (name text);
-CREATE INDEX superusers_norm ON superusers USING bloomidx (norm(name));
-INSERT INTO superusers SELECT 'Name ' || i FROM generate_series(1, 100) i;
-GRANT SELECT ON superusers TO mallory;
+CREATE ROLE monitor IN ROLE pg_stat_scan_tables;
+CREATE TABLE ran_as (who name);
+GRANT ALL ON ran_as TO public;
 CREATE SCHEMA evil AUTHORIZATION mallory;
+CREATE DOMAIN mail AS text;
 SET ROLE mallory;
+GRANT USAGE ON SCHEMA evil TO public;
 CREATE FUNCTION evil.attack() RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-	BEGIN GRANT ALL ON public.private TO mallory; EXCEPTION WHEN OTHERS THEN NULL; END;
+	INSERT INTO public.ran_as VALUES (current_user);
 	BEGIN ALTER ROLE mallory SUPERUSER; EXCEPTION WHEN OTHERS THEN NULL; END;
 END $$;
 CREATE FUNCTION evil.lower(text) RETURNS text IMMUTABLE LANGUAGE plpgsql AS
 	$$ BEGIN PERFORM evil.attack(); RETURN pg_catalog.lower($1); END $$;
+CREATE FUNCTION evil.chk(text) RETURNS bool IMMUTABLE LANGUAGE plpgsql AS $$ BEGIN PERFORM evil.attack(); RETURN true; END $$;
+CREATE DOMAIN evil.mail AS text CHECK (evil.chk(VALUE));
+RESET ROLE;
+CREATE FUNCTION norm_sql(t text) RETURNS text IMMUTABLE LANGUAGE sql AS 'SELECT lower($1)';
+CREATE FUNCTION norm_pl(t text) RETURNS text IMMUTABLE LANGUAGE plpgsql AS $$ DECLARE v mail; BEGIN v := lower(t); RETURN v; END $$;
+CREATE FUNCTION hash_sql(n num, seed bigint) RETURNS bigint IMMUTABLE STRICT LANGUAGE sql AS 'SELECT length(lower($1::int::text))::bigint';
+CREATE OPERATOR CLASS hash_sql_ops FOR TYPE num USING bloomidx AS OPERATOR 1 =, FUNCTION 1 hash_sql(num, bigint);
 });
-foreach my $call ("bloomidx_check('people_norm')", "bloomidx_check('superusers_norm')", "bloomidx_summarize('people_norm')")
+foreach my $owner ('alice', 'super')
 {
-	$node->psql('postgres', "SET ROLE mallory; SET search_path = evil, pg_catalog, public; SELECT $call");
+	query(
+		($owner eq 'alice' ? "SET ROLE alice;\n" : '') . qq{
+CREATE TABLE ${owner}_t (name text, n num);
+CREATE INDEX ${owner}_sql ON ${owner}_t USING bloomidx (norm_sql(name));
+CREATE INDEX ${owner}_pl ON ${owner}_t USING bloomidx (norm_pl(name)) WHERE norm_sql(name) <> 'x';
+CREATE INDEX ${owner}_hash ON ${owner}_t USING bloomidx (n hash_sql_ops);
+INSERT INTO ${owner}_t SELECT 'Name ' || i, i::text::num FROM generate_series(1, 10) i;
+GRANT SELECT ON ${owner}_t TO mallory;
+});
+	foreach my $index ("${owner}_sql", "${owner}_pl", "${owner}_hash")
+	{
+		foreach my $who ('mallory', 'monitor')
+		{
+			$node->psql(
+				'postgres', qq{
+SET ROLE $who;
+SET search_path = evil, pg_catalog, public;
+EXPLAIN SELECT FROM ${owner}_t WHERE name = 'x';
+SELECT norm_sql('x'), norm_pl('x'), hash_sql('1'::num, 0);
+CREATE DOMAIN pg_temp.mail AS text CHECK (evil.chk(VALUE));
+DELETE FROM ran_as;
+BEGIN;
+SELECT hash_sql('1'::num, 0), bloomidx_hash(ARRAY['1'::num], 0);
+SELECT FROM bloomidx_probe('${owner}_hash', '1'::num);
+COMMIT;
+SELECT bloomidx_check('$index');
+SELECT bloomidx_check('$index', false);
+SELECT bloomidx_summarize('$index');
+SELECT * FROM bloomidx_info('$index');
+SELECT * FROM bloomidx_measure('$index', 10);
+SELECT * FROM bloomidx_estimate('${owner}_t', '{name}');
+}, on_error_stop => 0);
+			is(query("SELECT count(*) FROM ran_as WHERE who NOT IN ('mallory', 'monitor')"),
+				0, "$who cannot have code run as the owner: $index");
+		}
+	}
 }
-is(query("SELECT has_table_privilege('mallory', 'private', 'SELECT')"), 'f', 'a hostile search_path does not lead to the owner');
-is(query("SELECT rolsuper FROM pg_roles WHERE rolname = 'mallory'"), 'f', 'nor to superuser');
-is( $node->safe_psql('postgres', "SET ROLE mallory; SET search_path = evil, pg_catalog, public; SELECT bloomidx_check('people_norm');
-	SHOW search_path; SELECT current_user"),
-	"100\nevil, pg_catalog, public\nmallory",
+is(query("SELECT rolsuper FROM pg_roles WHERE rolname = 'mallory'"), 'f', 'nor become superuser');
+cmp_ok(
+	$node->safe_psql('postgres', "SET search_path = evil, pg_catalog, public; DELETE FROM ran_as; SELECT norm_sql('x'); SELECT count(*) FROM ran_as") =~ s/.*\n//sr,
+	'>', 0, 'where the attack is meant to work, it works');
+query('ALTER ROLE mallory NOSUPERUSER');
+
+# --- What the functions have changed for the owner's code, they restore, after an error as well.
+is( $node->safe_psql('postgres', "SET search_path = evil, pg_catalog, public; SELECT bloomidx_check('alice_sql');
+	SHOW search_path; SELECT current_user = session_user"),
+	"10\nevil, pg_catalog, public\nt",
 	'afterwards user and search_path are those of the caller');
-like(failure("SET ROLE mallory; BEGIN; SAVEPOINT s; SET calls.fails = '22012'; SELECT bloomidx_check('w_expression');
-	ROLLBACK TO s; SELECT current_user = 'mallory' AND current_setting('search_path') LIKE '%public%' AS restored \\gset
-	\\if :restored\n\\warn restored\n\\endif"), qr/^restored$/m, 'after an error as well');
+like(failure("BEGIN; SAVEPOINT s; SET calls.fails = '22012'; SELECT bloomidx_check('w_expression');
+	ROLLBACK TO s; SELECT current_user = session_user AND current_setting('search_path') LIKE '%public%' AS restored \\gset
+	\\if :restored\n\\warn restored\n\\endif"), qr/22012.*^restored$/ms, 'after an error as well');
+
+query('DROP TABLE alice_t, super_t');
 
 # --- A function that fails in every way is no obstacle for VACUUM, and leaves no unfinished rebuild behind in others.
 make_table('w', 'expression');
@@ -239,6 +289,31 @@ like(
 	'REINDEX CONCURRENTLY');
 query('DROP INDEX w_expression_ccnew');
 cmp_ok(query("SET calls.write = 'no'; SELECT bloomidx_summarize('w_expression')"), '>', 0, 'the filters were still to be rebuilt');
+
+# --- Filters are not rebuilt by definitions that may be rolled back.
+query(
+	q{
+CREATE TYPE comp AS (a int, b int);
+CREATE FUNCTION flip(n int) RETURNS int IMMUTABLE LANGUAGE plpgsql AS $$ BEGIN RETURN n; END $$;
+CREATE TABLE undone (n int, c comp, pad text) WITH (fillfactor = 30, autovacuum_enabled = off);
+INSERT INTO undone SELECT 1, row(1, 1)::comp, repeat('x', 300) FROM generate_series(1, 500);
+});
+query('CREATE INDEX undone_flip ON undone ' . using_index('flip(n)', pages_per_range => 1));
+query('CREATE INDEX undone_c ON undone ' . using_index('c', pages_per_range => 1));
+query(q{ALTER TABLE undone SET (fillfactor = 100); INSERT INTO undone SELECT i, row(i, i)::comp, '' FROM generate_series(1, 5000) i});
+foreach my $case (
+	[ 'undone_flip', q{CREATE OR REPLACE FUNCTION flip(n int) RETURNS int IMMUTABLE LANGUAGE plpgsql AS $$ BEGIN RETURN -n; END $$} ],
+	[ 'undone_c', 'ALTER TYPE comp DROP ATTRIBUTE b' ])
+{
+	my ($index, $ddl) = @$case;
+
+	like(
+		failure("BEGIN; $ddl; SELECT bloomidx_summarize('$index'); ROLLBACK"),
+		qr/ERROR:  cannot rebuild filters of index "$index" in a transaction that has written data/,
+		"bloomidx_summarize in a transaction with other definitions: $index");
+	is(query("SELECT bloomidx_check('$index')"), 5500, "no row is lost: $index");
+	cmp_ok(query("BEGIN; SELECT bloomidx_summarize('$index'); COMMIT"), '>', 0, "a transaction that has written nothing will do: $index");
+}
 
 # --- A function that reads and writes its own table by way of the index.
 query(
