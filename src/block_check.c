@@ -84,17 +84,15 @@ show_other_page(BxUnitKind kind, BlockNumber blkno, uint32 pages,
 }
 
 void
-bx_block_walk(Relation index, BxUnitCallback callback, void *arg)
+bx_block_walk(Relation index, const BxMetaPageData *meta,
+			  BxUnitCallback callback, void *arg)
 {
-	BxMetaPageData meta;
-	BxBlockGeometry geometry;
+	BxBlockGeometry geometry = bx_block_geometry(meta);
 
-	bx_meta_read(index, &meta);
-	geometry = bx_block_geometry(&meta);
 	show_other_page(BX_UNIT_DIRECTORY, BX_METAPAGE_BLKNO, 1, callback, arg);
-	if (meta.block_pages > 0)
+	if (meta->block_pages > 0)
 		show_other_page(BX_UNIT_DIRECTORY, BX_SCRATCH_BLKNO, 1, callback, arg);
-	for (uint32 i = 0; i < meta.block_pages; i++)
+	for (uint32 i = 0; i < meta->block_pages; i++)
 	{
 		PGAlignedBlock page;
 		BxUnit		unit;

@@ -327,8 +327,13 @@ typedef struct BxLayout
 	/* the function that shows its filters */
 	const char *shown_by;
 
-	/* reads the whole directory and samples the filters; takes its time */
-	void		(*walk) (Relation index, BxUnitCallback callback, void *arg);
+	/*
+	 * reads the whole directory and samples the filters; takes its time.
+	 * *meta is a copy of the metapage, which may be old by now; if it has no
+	 * geometry, there is nothing to see but the metapage.
+	 */
+	void		(*walk) (Relation index, const BxMetaPageData *meta,
+						 BxUnitCallback callback, void *arg);
 
 	/*
 	 * bloomidx_check(): that what names a page is possible, with
@@ -549,7 +554,8 @@ extern bool bx_block_is_overfull(const char *image, const BxBlockFill *fill,
 								 double target);
 
 /* block_check.c */
-extern void bx_block_walk(Relation index, BxUnitCallback callback, void *arg);
+extern void bx_block_walk(Relation index, const BxMetaPageData *meta,
+						  BxUnitCallback callback, void *arg);
 extern void bx_block_check_claims(BxCheck *check, const BxMetaPageData *meta);
 extern void bx_block_check_pages(BxCheck *check);
 extern void bx_block_check_keys(BxCheck *check, uint32 range,
@@ -558,7 +564,8 @@ extern double bx_block_estimate(const BxTableModel *model, uint8 lg_base,
 								double rate, BxStats *stats);
 
 /* partitioned_check.c */
-extern void bx_partitioned_walk(Relation index, BxUnitCallback callback, void *arg);
+extern void bx_partitioned_walk(Relation index, const BxMetaPageData *meta,
+								BxUnitCallback callback, void *arg);
 extern void bx_partitioned_check_claims(BxCheck *check, const BxMetaPageData *meta);
 extern void bx_partitioned_check_pages(BxCheck *check);
 extern void bx_partitioned_check_keys(BxCheck *check, uint32 range,

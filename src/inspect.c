@@ -35,11 +35,22 @@ PG_FUNCTION_INFO_V1(bloomidx_measure);
 
 #define MAX_PROBES			10000000
 
-/* An index that is looked at, and the rows that are to be shown. */
+/*
+ * Free pages are worth a note if they are at least this part of the index, and
+ * the index has at least so many bytes.
+ */
+#define FREE_FRACTION		2
+#define FREE_SIZE			(1024 * 1024)
+
+/*
+ * An index that is looked at, and the rows that are to be shown.  What is shown
+ * fits the one copy of the metapage.
+ */
 typedef struct Inspection
 {
 	Relation	heap;
 	Relation	index;
+	BlockNumber first_blocks;	/* of the index, before meta was read */
 	BxMetaPageData meta;
 	const BxLayout *layout;
 	TupleDesc	tupdesc;
@@ -52,9 +63,11 @@ begin_inspection(Inspection *inspection, Oid indexoid, bool reveals_data)
 	bx_open_check_access(indexoid, reveals_data);
 	bx_open(indexoid, AccessShareLock, true, AccessShareLock,
 			&inspection->heap, &inspection->index);
+	inspection->first_blocks = RelationGetNumberOfBlocks(inspection->index);
 	bx_meta_read(inspection->index, &inspection->meta);
 	inspection->layout = bx_layout_by_id(inspection->index,
 										 inspection->meta.layout);
+	BX_PAUSE(BX_PAUSE_INSPECT);
 }
 
 static void
@@ -172,7 +185,8 @@ options_changed(const Inspection *inspection)
 
 /* Says what is wrong and what to do about it; NULL if nothing is. */
 static char *
-make_note(const Inspection *inspection, const Totals *totals)
+make_note(const Inspection *inspection, const Totals *totals,
+		  int64 index_pages, int64 free_pages)
 {
 	StringInfoData notes;
 	const char *remedy = bx_vacuum_needs_user_code(inspection->index) ?
@@ -192,6 +206,9 @@ make_note(const Inspection *inspection, const Totals *totals)
 		add_note(&notes, "filters are being rebuilt, or a rebuild was interrupted, VACUUM the table if no other VACUUM is at it");
 	if (options_changed(inspection))
 		add_note(&notes, "options were changed after the index was built, REINDEX it");
+	if (free_pages * FREE_FRACTION >= index_pages &&
+		index_pages >= FREE_SIZE / BLCKSZ)
+		add_note(&notes, "at least half of the pages are free, REINDEX it if VACUUM does not give them back");
 	return notes.len > 0 ? notes.data : NULL;
 }
 
@@ -210,13 +227,17 @@ bloomidx_info(PG_FUNCTION_ARGS)
 	int			i = 0;
 
 	begin_inspection(&inspection, PG_GETARG_OID(0), false);
-	inspection.layout->walk(inspection.index, add_unit, &totals);
+	inspection.layout->walk(inspection.index, meta, add_unit, &totals);
 
-	/* taken afterwards, so it counts all that has been seen */
-	index_pages = RelationGetNumberOfBlocks(inspection.index);
-	free_pages = Max(index_pages - totals.pages, 0);
-	note = make_note(&inspection, &totals);
+	/*
+	 * Taken afterwards, so it counts all that has been seen.  If there was no
+	 * key, nothing has, and the first one may have come since.
+	 */
 	is_set = meta->lg_base != BX_LG_BASE_UNSET;
+	index_pages = is_set ? RelationGetNumberOfBlocks(inspection.index) :
+		inspection.first_blocks;
+	free_pages = Max(index_pages - totals.pages, 0);
+	note = make_note(&inspection, &totals, index_pages, free_pages);
 
 	values[i++] = CStringGetTextDatum(inspection.layout->name);
 	values[i++] = Int32GetDatum(meta->version);
@@ -291,7 +312,8 @@ show_units(FunctionCallInfo fcinfo, const char *function)
 						inspection.layout->name),
 				 errhint("Use %s().", inspection.layout->shown_by)));
 	begin_rows(&inspection, fcinfo);
-	inspection.layout->walk(inspection.index, show_unit, &inspection);
+	inspection.layout->walk(inspection.index, &inspection.meta, show_unit,
+							&inspection);
 	end_inspection(&inspection);
 	return (Datum) 0;
 }

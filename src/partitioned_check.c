@@ -192,20 +192,19 @@ show_partition(void *arg, uint32 partition, BlockNumber blkno)
 }
 
 void
-bx_partitioned_walk(Relation index, BxUnitCallback callback, void *arg)
+bx_partitioned_walk(Relation index, const BxMetaPageData *meta,
+					BxUnitCallback callback, void *arg)
 {
 	WalkState	state = {.index = index,.callback = callback,.arg = arg};
-	BxMetaPageData meta;
 
-	bx_meta_read(index, &meta);
-	state.target = meta.false_positive_rate;
+	state.target = meta->false_positive_rate;
 	show_directory_page(&state, BX_METAPAGE_BLKNO);
 	for (uint32 i = 0; i < BX_MAX_MAPS; i++)
 	{
-		if (meta.map[i] != 0)
-			show_directory_page(&state, meta.map[i]);
+		if (meta->map[i] != 0)
+			show_directory_page(&state, meta->map[i]);
 	}
-	bx_dir_each_top(index, &meta, show_partition, &state);
+	bx_dir_each_top(index, meta, show_partition, &state);
 }
 
 /*
