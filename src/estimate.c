@@ -180,7 +180,8 @@ describe_column(Relation table, const char *name, double rows,
 	}
 	column->distinct = Max(Min(column->distinct,
 							   rows * (1 - column->null_fraction)), 1);
-	column->ncommon = Min(column->ncommon, (int) column->distinct);
+	if (column->distinct < column->ncommon)
+		column->ncommon = (int) column->distinct;
 }
 
 /*
