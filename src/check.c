@@ -8,11 +8,12 @@
  *	1. Claims.  Everything that names pages claims them.  No page may be
  *	   claimed twice, or be both claimed and free: whoever gets it next would
  *	   overwrite filters.  A page that nobody claims is only a waste.  The
- *	   lock under which pages are allocated and freed is held meanwhile; it
- *	   makes those wait who need new pages, for as long as the directory takes
- *	   to read, which is short.  On a standby nothing keeps replay from
- *	   changing the directory while it is read, so there a contradiction
- *	   counts only if it is still there after several attempts.
+ *	   directory may change while it is read, so a contradiction counts only
+ *	   if it is still there after several attempts, the last of them with the
+ *	   lock under which pages are allocated and freed.  That lock makes those
+ *	   wait who need new pages, and anybody who may read the table may call
+ *	   this function, so it is not taken without need.  On a standby it keeps
+ *	   nothing from changing, and several attempts have to do.
  *
  *	2. Pages.  Each must be what the directory says.
  *
@@ -46,8 +47,9 @@
 
 PG_FUNCTION_INFO_V1(bloomidx_check);
 
-/* On a standby: how often, and how long apart in microseconds. */
-#define MAX_ATTEMPTS		20
+/* How often the directory is read, and how long apart in microseconds. */
+#define MAX_ATTEMPTS		5
+#define MAX_STANDBY_ATTEMPTS	20
 #define ATTEMPT_DELAY		50000L
 
 /*
@@ -138,28 +140,35 @@ report_unclaimed(BxCheck *check)
 	}
 	if (unclaimed > 0)
 		ereport(NOTICE,
-				(errmsg_plural("index \"%s\" has %u page that nothing names",
-							   "index \"%s\" has %u pages that nothing names",
+				(errmsg_plural("index \"%s\" has %u page that nothing was found to name",
+							   "index \"%s\" has %u pages that nothing was found to name",
 							   unclaimed,
 							   RelationGetRelationName(check->index),
 							   unclaimed),
-				 errdetail("This does no harm, and they are used again, at the latest after a VACUUM.")));
+				 errdetail("This does no harm: they are about to be used, or are used again after the next VACUUM.")));
 }
 
+/*
+ * Checks all that names pages.  Pages that change hands meanwhile may look as
+ * if two things named them, or nothing.
+ */
 static void
 check_claims(BxCheck *check, const BxLayout *layout)
 {
 	bool		recovery = RecoveryInProgress();
+	int			max_attempts = recovery ? MAX_STANDBY_ATTEMPTS : MAX_ATTEMPTS;
 
 	for (int attempt = 1;; attempt++)
 	{
+		bool		lock = attempt == max_attempts && !recovery;
+
 		CHECK_FOR_INTERRUPTS();
-		check->may_retry = recovery && attempt < MAX_ATTEMPTS;
+		check->may_retry = attempt < max_attempts;
 		check->contradiction = false;
-		if (!recovery)
+		if (lock)
 			LockPage(check->index, BX_METAPAGE_BLKNO, ShareLock);
 		read_claims(check, layout);
-		if (!recovery)
+		if (lock)
 			UnlockPage(check->index, BX_METAPAGE_BLKNO, ShareLock);
 		if (!check->contradiction)
 			break;

@@ -20,7 +20,8 @@ my %point = (
 	allocated => 3,
 	published => 4,
 	filled => 5,
-	build_page => 6);
+	build_page => 6,
+	inspect => 9);
 
 my $node = new_node(
 	'races',
@@ -217,9 +218,31 @@ WHERE m.page = g.page AND t.k = m.k});
 	is($node->psql('postgres', "SET lock_timeout = '20s'; UPDATE $table SET k = -30 WHERE k = 1"),
 		0, "try $try: insert beside one that makes pages");
 	is_complete($table, "try $try: search beside an insert that makes pages");
+
+	# --- nor does bloomidx_check(), which therefore does not hold up who makes pages
+	is($node->psql('postgres', "SET lock_timeout = '20s'; SELECT bloomidx_check('${table}_k_idx')"),
+		0, "try $try: bloomidx_check beside an insert that makes pages");
 	open_gate('allocated');
 	finish($insert);
 	is_complete($table, "try $try: insert that made pages");
+
+	# --- the first row comes when a function that shows an index has read the metapage, and nothing else
+	$table = 'race' . ++$serial;
+	my $units = layout() eq 'block' ? 'blocks' : 'segments';
+	$node->safe_psql('postgres', "CREATE TABLE $table (k int, v text); CREATE INDEX ON $table " . using_index('k'));
+	close_gate('inspect');
+	my @shows = map {
+		my $show = $node->background_psql('postgres');
+		$show->query_until(qr/started/, "\\echo started\n$_;\n");
+		$show
+	} "SELECT 'units ' || count(*) FROM bloomidx_$units('${table}_k_idx')",
+	  "SELECT 'info ' || concat_ws(' ', coalesce(pages_per_range, 0), segments, index_pages, free_pages) FROM bloomidx_info('${table}_k_idx')";
+	wait_at('inspect', 2);
+	$node->safe_psql('postgres', "INSERT INTO $table SELECT i, 'first' FROM generate_series(1, 1000) i");
+	open_gate('inspect');
+	my @shown = map { my $result = $_->query("SELECT 'done'"); $_->quit; $result } @shows;
+	like($shown[0], qr/units 0$/m, "try $try: bloomidx_$units of an index that gets its first row");
+	like($shown[1], qr/info 0 0 1 0$/m, "try $try: bloomidx_info of an index that gets its first row");
 
 	# --- HOT update behind the scan of CREATE INDEX CONCURRENTLY
 	$table = 'race' . ++$serial;

@@ -396,7 +396,7 @@ truncate($path, (-s $path) + 3 * $page_size) or die "could not extend $path: $!"
 $node->start;
 my ($stdout, $stderr);
 $node->psql('postgres', "SELECT bloomidx_check('good_ix')", stdout => \$stdout, stderr => \$stderr);
-like($stderr, qr/NOTICE:  index "good_ix" has 3 pages that nothing names/, 'a notice of pages that nothing names');
+like($stderr, qr/NOTICE:  index "good_ix" has 3 pages that nothing was found to name/, 'a notice of pages that nothing names');
 is($stdout, $rows + 200, 'which are no damage');
 is($node->safe_psql('postgres', "SELECT free_pages FROM bloomidx_info('good_ix')"), '3', 'bloomidx_info counts them');
 $node->safe_psql('postgres', 'VACUUM good');
