@@ -62,7 +62,7 @@ typedef struct BxIndexCache
 {
 	uint8		layout;
 	uint8		lg_base;
-	BlockNumber index_blocks;	/* the index has at least so many */
+	BlockNumber index_blocks;	/* see bx_dir_known_blocks */
 	uint32		npartitions;
 	BlockNumber top[FLEXIBLE_ARRAY_MEMBER];
 } BxIndexCache;
@@ -165,6 +165,7 @@ typedef struct BxVacuum
 	uint32		failures;
 	BlockNumber freed_pages;	/* those of the old filters */
 	BlockNumber free_pages;		/* all that can be used again */
+	BlockNumber named_end;		/* nothing names a page from here on */
 } BxVacuum;
 
 /* What the fill of a node's filters tells; see bx_dir_measure. */
@@ -313,6 +314,19 @@ typedef struct BxLayout
 	/* rebuilds what needs it, reclaims pages */
 	void		(*repair) (BxVacuum *vacuum);
 
+	/*
+	 * makes free pages those at the end of the file, if it is worth it; NULL
+	 * if there never are free pages
+	 */
+	void		(*compact) (BxVacuum *vacuum);
+
+	/*
+	 * gives free pages at the end of the file back, under AccessExclusiveLock
+	 * on the index; returns how many pages are left, and in *free_pages how
+	 * many of them are free
+	 */
+	BlockNumber (*truncate) (Relation index, BlockNumber *free_pages);
+
 	/* reads the whole directory and samples the filters */
 	void		(*collect_stats) (Relation index, BxStats *stats,
 								  BufferAccessStrategy strategy);
@@ -433,7 +447,11 @@ extern void bx_dir_plan_slices(double keys, double rate, uint32 generation,
 extern void bx_dir_alloc_slices(Relation index, BxMetaPageData *meta,
 								int level, uint32 node, double keys,
 								double rate, BxNodeDesc *desc);
-extern BlockNumber bx_dir_make_top(Relation index, uint32 partition,
+extern bool bx_dir_alloc_before(Relation index, BxMetaPageData *meta,
+								int level, uint32 node, const BxNodeDesc *old,
+								BxNodeDesc *desc);
+extern BlockNumber bx_dir_make_top(Relation index, BxMetaPageData *meta,
+								   uint32 partition,
 								   const BxTopPageData *content);
 extern void bx_dir_publish_top(Relation index, BxMetaPageData *meta,
 							   uint32 partition, BlockNumber top);
@@ -457,7 +475,8 @@ extern bool bx_dir_measure(Relation index, int level, uint32 node,
 						   BufferAccessStrategy strategy, BxMeasure *measure);
 extern void bx_dir_set_baseline(BxNodeDesc *desc, const BxMeasure *measure);
 extern void bx_dir_free_slices(Relation index, const BxNodeDesc *desc);
-extern BlockNumber bx_dir_sweep(Relation index);
+extern BlockNumber bx_dir_sweep(Relation index, BlockNumber *end);
+extern BlockNumber bx_dir_truncate(Relation index, BlockNumber *free_pages);
 
 extern void bx_dir_swap_shadow(Relation index, uint32 partition, int child,
 							   const BxNodeDesc *old, const BxShadow *shadow,
@@ -505,6 +524,9 @@ extern void bx_node_set_doubt(char *rows, const BxMask *doubt);
 extern void bx_node_write_slice(Relation index, int level, uint32 node,
 								const BxNodeDesc *desc, uint32 slice,
 								const char *rows, bool wal);
+
+/* move.c */
+extern void bx_move_compact(BxVacuum *vacuum);
 
 /* rebuild.c */
 extern void bx_rebuild_index(BxVacuum *vacuum);
@@ -653,6 +675,8 @@ extern IndexBulkDeleteResult *bxvacuumcleanup(IndexVacuumInfo *info,
 extern void bx_vacuum_scan_ranges(BxVacuum *vacuum, uint8 lg_base,
 								  uint64 first, uint64 n,
 								  BxRangeCallback callback, void *arg);
+extern bool bx_vacuum_is_worth_truncating(BlockNumber nblocks,
+										  BlockNumber end);
 extern bool bx_vacuum_try(BxVacuum *vacuum, void (*rebuild) (void *),
 						  void (*give_up) (void *), void *arg);
 extern bool bx_vacuum_needs_user_code(Relation index);

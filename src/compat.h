@@ -91,6 +91,27 @@
 #define bx_count_search(scan)		((void) 0)
 #endif
 
+/*
+ * Whether VACUUM may give pages at the end of a table back: by the table's
+ * storage parameter vacuum_truncate, and since 18, if that is not set, by the
+ * server's.
+ */
+static inline bool
+bx_may_truncate(Relation heap)
+{
+	const StdRdOptions *options = (const StdRdOptions *) heap->rd_options;
+
+#if PG_VERSION_NUM < 180000
+	return options == NULL || options->vacuum_truncate;
+#elif PG_VERSION_NUM < 190000
+	return options && options->vacuum_truncate_set ?
+		options->vacuum_truncate : vacuum_truncate;
+#else
+	return options && options->vacuum_truncate != PG_TERNARY_UNSET ?
+		options->vacuum_truncate == PG_TERNARY_TRUE : vacuum_truncate;
+#endif
+}
+
 /* 19 keeps the handler's result where it is; before, it was freed. */
 static inline const IndexAmRoutine *
 bx_am_routine(const IndexAmRoutine *routine)

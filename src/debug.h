@@ -20,6 +20,8 @@
 #define BX_PAUSE_PUBLISHED		4	/* rebuild: shadow published and empty */
 #define BX_PAUSE_FILLED			5	/* rebuild: shadow filled, not swapped */
 #define BX_PAUSE_BUILD_PAGE		6	/* build: a heap page has been read */
+#define BX_PAUSE_COPIED			7	/* move: copy made, not swapped */
+#define BX_PAUSE_TRUNCATE		8	/* VACUUM: pages not free, still there */
 #define BX_PAUSE_INSPECT		9	/* show: metapage read, nothing else yet */
 
 #ifdef BX_DEBUG_PAUSES

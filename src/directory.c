@@ -20,6 +20,7 @@
 
 #include "access/generic_xlog.h"
 #include "access/htup_details.h"
+#include "catalog/storage.h"
 #include "miscadmin.h"
 #include "storage/lmgr.h"
 #include "utils/memutils.h"
@@ -126,7 +127,13 @@ bx_dir_ranges(BlockNumber heap_blocks, uint8 lg_base)
 	return ((uint64) heap_blocks + pages_per_range - 1) >> lg_base;
 }
 
-/* A size that the index has at least, without asking the system. */
+/*
+ * A size that the index has had, without asking the system; 0 if it is not
+ * known.  VACUUM may have truncated the index since, and nobody tells.  That
+ * does no harm: a descriptor that is read with a lock on the index names pages
+ * that are there, whatever this says.  It only serves to find out one that is
+ * damaged; and if it is too large for that, reading the page fails.
+ */
 BlockNumber
 bx_dir_known_blocks(Relation index)
 {
@@ -229,17 +236,15 @@ bx_dir_check_desc(Relation index, BlockNumber blkno, const BxNodeDesc *desc,
 }
 
 /*
- * Takes consecutive pages that nobody uses: from the free extent that fits
- * best, else at the end of the file.  The caller writes *meta, from which they
- * are taken, before it writes to the pages.  The list is a hint, and what is
- * not in the file is no page.
+ * The first free extent of so many pages in the file, or NULL.  It is the first
+ * and not the one that fits best, so that pages at the end become free.  The
+ * list is a hint, and what is not in the file is no page.
  */
-static BlockNumber
-take_pages(Relation index, BxMetaPageData *meta, uint32 npages)
+static BxFreeExtent *
+find_extent(Relation index, BxMetaPageData *meta, uint32 npages)
 {
 	BlockNumber index_blocks = RelationGetNumberOfBlocks(index);
-	BxFreeExtent *best = NULL;
-	BlockNumber start;
+	BxFreeExtent *first = NULL;
 
 	for (uint32 i = 0; i < meta->nfree; i++)
 	{
@@ -248,17 +253,31 @@ take_pages(Relation index, BxMetaPageData *meta, uint32 npages)
 		if (extent->start != BX_METAPAGE_BLKNO &&
 			(uint64) extent->start + extent->npages <= index_blocks &&
 			extent->npages >= npages &&
-			(best == NULL || extent->npages < best->npages))
-			best = extent;
+			(first == NULL || extent->start < first->start))
+			first = extent;
 	}
-	if (best == NULL)
+	return first;
+}
+
+/*
+ * Takes consecutive pages that nobody uses: free ones, else at the end of the
+ * file.  The caller writes *meta, from which they are taken, before it writes
+ * to the pages.
+ */
+static BlockNumber
+take_pages(Relation index, BxMetaPageData *meta, uint32 npages)
+{
+	BxFreeExtent *extent = find_extent(index, meta, npages);
+	BlockNumber start;
+
+	if (extent == NULL)
 		return bx_page_extend(index, npages);
 
-	start = best->start;
-	best->start += npages;
-	best->npages -= npages;
-	if (best->npages == 0)
-		*best = meta->free[--meta->nfree];
+	start = extent->start;
+	extent->start += npages;
+	extent->npages -= npages;
+	if (extent->npages == 0)
+		*extent = meta->free[--meta->nfree];
 	return start;
 }
 
@@ -278,17 +297,18 @@ bx_dir_plan_slices(double keys, double rate, uint32 generation,
 }
 
 /*
- * Makes the slices of a node, without bits, for so many keys per child.
- * Nobody knows of them until the caller publishes the descriptor.  The caller
- * holds LockPage on the metapage, of which *meta is the content.
+ * Makes the slices that *desc describes, without bits, and completes *desc:
+ * they get a place, and a new generation.  Nobody knows of them until the
+ * caller publishes the descriptor.  The caller holds LockPage on the metapage,
+ * of which *meta is the content.
  */
-void
-bx_dir_alloc_slices(Relation index, BxMetaPageData *meta, int level,
-					uint32 node, double keys, double rate, BxNodeDesc *desc)
+static void
+make_slices(Relation index, BxMetaPageData *meta, int level, uint32 node,
+			BxNodeDesc *desc)
 {
 	PGAlignedBlock image;
 
-	bx_dir_plan_slices(keys, rate, meta->next_generation++, desc);
+	desc->generation = meta->next_generation++;
 	desc->start = take_pages(index, meta, desc->nslices);
 	bx_meta_write(index, meta);
 	for (uint32 i = 0; i < desc->nslices; i++)
@@ -297,6 +317,46 @@ bx_dir_alloc_slices(Relation index, BxMetaPageData *meta, int level,
 		bx_page_init_slice(image.data, level, node, i, desc);
 		bx_page_write_new(index, desc->start + i, image.data, true);
 	}
+}
+
+/* Makes the slices of a node for so many keys per child; see make_slices. */
+void
+bx_dir_alloc_slices(Relation index, BxMetaPageData *meta, int level,
+					uint32 node, double keys, double rate, BxNodeDesc *desc)
+{
+	bx_dir_plan_slices(keys, rate, 0, desc);
+	make_slices(index, meta, level, node, desc);
+}
+
+/*
+ * Makes slices like those that *old describes, in free pages before these; see
+ * make_slices.  Returns false, with nothing done, if there is no room.
+ */
+bool
+bx_dir_alloc_before(Relation index, BxMetaPageData *meta, int level,
+					uint32 node, const BxNodeDesc *old, BxNodeDesc *desc)
+{
+	BxFreeExtent *extent = find_extent(index, meta, old->nslices);
+
+	if (extent == NULL || extent->start > old->start)
+		return false;
+	*desc = *old;
+	make_slices(index, meta, level, node, desc);
+	return true;
+}
+
+/*
+ * Takes a page for the directory, and writes *meta, which it is taken from.
+ * Such a page never moves, so it should not be at the end, where it would keep
+ * VACUUM from truncating the file.
+ */
+static BlockNumber
+take_directory_page(Relation index, BxMetaPageData *meta)
+{
+	BlockNumber blkno = take_pages(index, meta, 1);
+
+	bx_meta_write(index, meta);
+	return blkno;
 }
 
 /* Makes a map page and enters it in *meta, which it writes. */
@@ -311,7 +371,7 @@ add_map(Relation index, BxMetaPageData *meta, uint32 number)
 	BxPageGetOpaque(image.data)->node = number;
 	for (int i = 0; i < BX_REGIONS_PER_MAP; i++)
 		regions[i].self.state = BX_NODE_UNKNOWN;
-	blkno = bx_page_extend(index, 1);
+	blkno = take_directory_page(index, meta);
 	bx_page_write_new(index, blkno, image.data, true);
 	meta->map[number] = blkno;
 	bx_meta_write(index, meta);
@@ -341,9 +401,14 @@ bx_dir_publish_top(Relation index, BxMetaPageData *meta, uint32 partition,
 	UnlockReleaseBuffer(buffer);
 }
 
-/* Makes the top-level page of a partition, which is still to be published. */
+/*
+ * Makes the top-level page of a partition, which is still to be published.
+ * *meta is the current metapage, for its free pages, and the caller holds
+ * LockPage; or NULL if there are none, in a build.
+ */
 BlockNumber
-bx_dir_make_top(Relation index, uint32 partition, const BxTopPageData *content)
+bx_dir_make_top(Relation index, BxMetaPageData *meta, uint32 partition,
+				const BxTopPageData *content)
 {
 	PGAlignedBlock image;
 	BxPageOpaqueData *opaque = BxPageGetOpaque(image.data);
@@ -353,7 +418,7 @@ bx_dir_make_top(Relation index, uint32 partition, const BxTopPageData *content)
 	opaque->level = BX_LEVEL_PARTITION;
 	opaque->node = partition;
 	memcpy(BxPageGetTop(image.data), content, sizeof(*content));
-	top = bx_page_extend(index, 1);
+	top = meta ? take_directory_page(index, meta) : bx_page_extend(index, 1);
 	bx_page_write_new(index, top, image.data, true);
 	return top;
 }
@@ -711,7 +776,7 @@ make_partition(Relation index, BxMetaPageData *meta, uint32 partition,
 							BX_SUMMARY_RATE, &content.self);
 	}
 	bx_dir_publish_top(index, meta, partition,
-					   bx_dir_make_top(index, partition, &content));
+					   bx_dir_make_top(index, meta, partition, &content));
 }
 
 /*
@@ -902,56 +967,133 @@ log_last_page(Relation index, BlockNumber nblocks)
 }
 
 /*
- * Finds the pages that nothing names, and makes them available: those of an
- * insert or rebuild that failed, and those that the list of free extents had
- * no room for.  Holding LockPage, so there are none that somebody has
- * allocated and not yet published.  Returns how many there are.
+ * Finds the pages that something names.  The caller holds LockPage on the
+ * metapage, of which *meta is the content, so there are no pages that somebody
+ * has allocated and not yet published.
  */
-BlockNumber
-bx_dir_sweep(Relation index)
+static void
+find_named(Relation index, const BxMetaPageData *meta, NamedBlocks *named)
 {
-	BxMetaPageData meta;
-	BxMetaPageData old;
-	NamedBlocks named;
+	named->index = index;
+	named->nblocks = RelationGetNumberOfBlocks(index);
+	named->bits = palloc_extended(named->nblocks / 8 + 1,
+								  MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
+	mark_blocks(named, BX_METAPAGE_BLKNO, 1);
+	for (uint32 i = 0; i < BX_MAX_MAPS; i++)
+	{
+		if (meta->map[i] != 0)
+			mark_map(named, i, meta->map[i]);
+	}
+}
+
+static bool
+is_named(const NamedBlocks *named, BlockNumber blkno)
+{
+	return (named->bits[blkno / 8] & (1 << (blkno % 8))) != 0;
+}
+
+/* The block behind the last one that something names. */
+static BlockNumber
+end_of_named(const NamedBlocks *named)
+{
+	BlockNumber end = named->nblocks;
+
+	while (!is_named(named, end - 1))
+		end--;
+	return end;
+}
+
+/*
+ * Makes the list of free extents of *meta anew, from the blocks before "end"
+ * that nothing names.  Returns how many there are.
+ */
+static BlockNumber
+list_unnamed(BxMetaPageData *meta, const NamedBlocks *named, BlockNumber end)
+{
 	BlockNumber unnamed = 0;
 	uint64		start = 0;
 
-	LockPage(index, BX_METAPAGE_BLKNO, ExclusiveLock);
-	bx_meta_read(index, &meta);
-	old = meta;
-	named.index = index;
-	named.nblocks = RelationGetNumberOfBlocks(index);
-	named.bits = palloc0(named.nblocks / 8 + 1);
-	mark_blocks(&named, BX_METAPAGE_BLKNO, 1);
-	for (uint32 i = 0; i < BX_MAX_MAPS; i++)
+	meta->nfree = 0;
+	memset(meta->free, 0, sizeof(meta->free));
+	for (uint64 blkno = 0; blkno <= end; blkno++)
 	{
-		if (meta.map[i] != 0)
-			mark_map(&named, i, meta.map[i]);
-	}
-
-	meta.nfree = 0;
-	memset(meta.free, 0, sizeof(meta.free));
-	for (uint64 blkno = 0; blkno <= named.nblocks; blkno++)
-	{
-		if (blkno < named.nblocks &&
-			!(named.bits[blkno / 8] & (1 << (blkno % 8))))
+		if (blkno < end && !is_named(named, blkno))
 			continue;
 		if (blkno > start)
 		{
-			add_extent(&meta, start, blkno - start);
+			add_extent(meta, start, blkno - start);
 			unnamed += blkno - start;
 		}
 		start = blkno + 1;
 	}
+	return unnamed;
+}
+
+/*
+ * Finds the pages that nothing names, and makes them available: those of an
+ * insert or rebuild that failed, and those that the list of free extents had
+ * no room for.  Returns how many there are, and sets *end to the block behind
+ * the last one that something names.  Call it with no lock on the metapage.
+ */
+BlockNumber
+bx_dir_sweep(Relation index, BlockNumber *end)
+{
+	BxMetaPageData meta;
+	BxMetaPageData old;
+	NamedBlocks named;
+	BlockNumber unnamed;
+
+	LockPage(index, BX_METAPAGE_BLKNO, ExclusiveLock);
+	bx_meta_read(index, &meta);
+	old = meta;
+	find_named(index, &meta, &named);
+	*end = end_of_named(&named);
+	unnamed = list_unnamed(&meta, &named, named.nblocks);
 	if (memcmp(&meta, &old, sizeof(meta)) != 0)
 	{
-		BlockNumber last = named.nblocks - 1;
-
-		if (!(named.bits[last / 8] & (1 << (last % 8))))
+		if (*end < named.nblocks)
 			log_last_page(index, named.nblocks);
 		bx_meta_write(index, &meta);
 	}
 	UnlockPage(index, BX_METAPAGE_BLKNO, ExclusiveLock);
 	pfree(named.bits);
 	return unnamed;
+}
+
+/*
+ * Cuts off what lies behind the last page that something names, and returns
+ * how many pages are left; *free_pages is how many of these are free.
+ *
+ * The caller has AccessExclusiveLock on the index, so nobody has a descriptor
+ * that names a page at the end, or a pin on one.  LockPage is taken for the
+ * rule's sake: there is nobody to wait for.
+ *
+ * First the list forgets the pages, then they go.  If it stops in between, they
+ * are pages that nothing names, which the next VACUUM finds.
+ */
+BlockNumber
+bx_dir_truncate(Relation index, BlockNumber *free_pages)
+{
+	BxMetaPageData meta;
+	BxMetaPageData old;
+	NamedBlocks named;
+	BlockNumber end;
+
+	LockPage(index, BX_METAPAGE_BLKNO, ExclusiveLock);
+	bx_meta_read(index, &meta);
+	old = meta;
+	find_named(index, &meta, &named);
+	end = end_of_named(&named);
+	*free_pages = list_unnamed(&meta, &named, end);
+	if (memcmp(&meta, &old, sizeof(meta)) != 0)
+		bx_meta_write(index, &meta);
+	BX_PAUSE(BX_PAUSE_TRUNCATE);
+	if (end < named.nblocks)
+		RelationTruncate(index, end);
+	UnlockPage(index, BX_METAPAGE_BLKNO, ExclusiveLock);
+
+	/* it knows a size that the index no longer has */
+	bx_dir_forget(index);
+	pfree(named.bits);
+	return end;
 }

@@ -191,7 +191,8 @@ partitioned_build_unit(BxBuild *build, BxUnitResult *result)
 		pb->summary_rate = bx_node_finish(pb->summaries, &pb->top.self);
 	else
 		pb->top.self.state = BX_NODE_UNKNOWN;
-	result->block = bx_dir_make_top(build->index, pb->partition, &pb->top);
+	result->block = bx_dir_make_top(build->index, NULL, pb->partition,
+									&pb->top);
 	report_partition(pb, &result->sums);
 	pb->started = false;
 }
@@ -1132,6 +1133,8 @@ const BxLayout bx_layout_partitioned = {
 	.insert_doubt = partitioned_insert_doubt,
 	.search = partitioned_search,
 	.repair = bx_rebuild_index,
+	.compact = bx_move_compact,
+	.truncate = bx_dir_truncate,
 	.collect_stats = partitioned_collect_stats,
 	.search_pages = partitioned_search_pages,
 	.shown_by = "bloomidx_segments",

@@ -492,5 +492,5 @@ bx_rebuild_index(BxVacuum *vacuum)
 	last_segment = ranges > 0 ? (ranges - 1) / BX_FANOUT : 0;
 	for (uint32 p = 0; p < npartitions; p++)
 		repair_partition(&rebuild, p, last_segment);
-	vacuum->free_pages = bx_dir_sweep(vacuum->index);
+	vacuum->free_pages = bx_dir_sweep(vacuum->index, &vacuum->named_end);
 }

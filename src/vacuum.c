@@ -28,6 +28,7 @@
 #include "catalog/pg_index.h"
 #include "fmgr.h"
 #include "miscadmin.h"
+#include "pgstat.h"
 #include "postmaster/autovacuum.h"
 #include "storage/lmgr.h"
 #include "storage/proc.h"
@@ -43,6 +44,19 @@
 PG_FUNCTION_INFO_V1(bloomidx_summarize);
 
 static bool vacuum_is_active = false;
+
+/*
+ * At least so many pages at the end of the file are given back, and at least
+ * this part of the file, unless they are very many.  Like VACUUM of a table:
+ * for less it is not worth shutting out everybody, if only for a moment.
+ */
+#define TRUNCATE_PAGES		16
+#define TRUNCATE_FRACTION	16
+#define TRUNCATE_MANY		1024
+
+/* How often the lock for it is tried, and how long apart in microseconds. */
+#define LOCK_ATTEMPTS		10
+#define LOCK_DELAY			20000L
 
 /* Keys that may be added under one lock. */
 #define KEYS_AT_ONCE	256
@@ -196,6 +210,41 @@ is_about_a_row(int sqlerrcode)
 		sqlerrcode != ERRCODE_INDEX_CORRUPTED;
 }
 
+/* What pg_stat_progress_vacuum and its like show of this backend. */
+typedef struct Progress
+{
+	ProgressCommandType command;
+	Oid			target;
+	int64		params[PGSTAT_NUM_PROGRESS_PARAM];
+} Progress;
+
+/* For restore_progress: the end of a subtransaction ends the command's report. */
+static void
+save_progress(Progress *progress)
+{
+	progress->command = PROGRESS_COMMAND_INVALID;
+	if (MyBEEntry == NULL)
+		return;
+	progress->command = MyBEEntry->st_progress_command;
+	progress->target = MyBEEntry->st_progress_command_target;
+	memcpy(progress->params, MyBEEntry->st_progress_param,
+		   sizeof(progress->params));
+}
+
+static void
+restore_progress(const Progress *progress)
+{
+	int			numbers[PGSTAT_NUM_PROGRESS_PARAM];
+
+	if (progress->command == PROGRESS_COMMAND_INVALID)
+		return;
+	for (int i = 0; i < PGSTAT_NUM_PROGRESS_PARAM; i++)
+		numbers[i] = i;
+	pgstat_progress_start_command(progress->command, progress->target);
+	pgstat_progress_update_multi_param(PGSTAT_NUM_PROGRESS_PARAM, numbers,
+									   progress->params);
+}
+
 /*
  * Rebuilds something in a subtransaction.  On an error, give_up takes back
  * what rebuild has published, and the old filters stay.
@@ -236,12 +285,15 @@ bx_vacuum_try(BxVacuum *vacuum, void (*rebuild) (void *),
 	PG_CATCH();
 	{
 		ErrorData  *error;
+		Progress	progress;
 
 		/* whatever it was, the subtransaction is ours to end */
 		MemoryContextSwitchTo(oldcxt);
 		error = CopyErrorData();
 		FlushErrorState();
+		save_progress(&progress);
 		RollbackAndReleaseCurrentSubTransaction();
+		restore_progress(&progress);
 		MemoryContextSwitchTo(oldcxt);
 		CurrentResourceOwner = oldowner;
 		give_up(arg);
@@ -396,6 +448,123 @@ vacuum_index(Relation heap, Relation index, bool in_vacuum,
 					   vacuum->failures, vacuum->free_pages)));
 }
 
+/* Whether a file of so many pages should be truncated at "end". */
+bool
+bx_vacuum_is_worth_truncating(BlockNumber nblocks, BlockNumber end)
+{
+	BlockNumber tail = nblocks > end ? nblocks - end : 0;
+
+	return tail >= TRUNCATE_PAGES &&
+		(tail >= nblocks / TRUNCATE_FRACTION || tail >= TRUNCATE_MANY);
+}
+
+/*
+ * Gets AccessExclusiveLock on the index, if nobody else has a lock on it.
+ *
+ * To wait for the lock would make others wait behind us, and could be a
+ * deadlock, as we have another lock on the index.  To try for a moment finds
+ * the time between the short queries of a few clients.  If others have it all
+ * the time, the pages stay, and the next VACUUM tries again.
+ */
+static bool
+lock_exclusively(Relation index)
+{
+	for (int attempt = 1; !ConditionalLockRelation(index, AccessExclusiveLock);
+		 attempt++)
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (attempt == LOCK_ATTEMPTS)
+			return false;
+		pg_usleep(LOCK_DELAY);
+	}
+	return true;
+}
+
+/*
+ * Gives pages at the end of the index back, if the lock for it can be had.
+ * Returns how many, and sets *free_pages, if there are any, to how many other pages
+ * are free.
+ *
+ * The lock is that of a subtransaction, which is then rolled back.  That takes
+ * nothing back: neither the metapage nor the size of a file is part of a
+ * transaction.  But it lets go of the lock, also on a standby, which does not
+ * hear of it when a lock alone is released, and would otherwise keep all
+ * queries of the table waiting until VACUUM is done with the other indexes.
+ */
+static BlockNumber
+truncate_index(Relation index, const BxLayout *layout, BlockNumber *free_pages)
+{
+	MemoryContext oldcxt = CurrentMemoryContext;
+	ResourceOwner oldowner = CurrentResourceOwner;
+	volatile BlockNumber before = RelationGetNumberOfBlocks(index);
+	volatile BlockNumber after = before;
+	ErrorData  *volatile error = NULL;
+	Progress	progress;
+
+	BeginInternalSubTransaction(NULL);
+	PG_TRY();
+	{
+		if (lock_exclusively(index))
+		{
+			before = RelationGetNumberOfBlocks(index);
+			after = layout->truncate(index, free_pages);
+		}
+	}
+	PG_CATCH();
+	{
+		MemoryContextSwitchTo(oldcxt);
+		error = CopyErrorData();
+		FlushErrorState();
+	}
+	PG_END_TRY();
+	save_progress(&progress);
+	RollbackAndReleaseCurrentSubTransaction();
+	restore_progress(&progress);
+	MemoryContextSwitchTo(oldcxt);
+	CurrentResourceOwner = oldowner;
+	if (error)
+		ReThrowError(error);
+
+	/* nobody else would be in a hurry to send a standby the end of the lock */
+	if (XLogStandbyInfoActive())
+		XLogFlush(XactLastRecEnd);
+	return before - after;
+}
+
+/*
+ * Gives free pages back, if they are many, and changes *vacuum accordingly.
+ * The leader of a parallel VACUUM cannot do it: it can neither have a
+ * transaction ID assigned, which the lock needs for the sake of standbys, nor
+ * start a subtransaction.
+ */
+static void
+give_pages_back(BxVacuum *vacuum, int message_level)
+{
+	Relation	index = vacuum->index;
+	BxMetaPageData meta;
+	const BxLayout *layout;
+	BlockNumber pages;
+
+	bx_meta_read(index, &meta);
+	layout = bx_layout_by_id(index, meta.layout);
+	if (layout->compact == NULL || !bx_may_truncate(vacuum->heap) ||
+		IsInParallelMode())
+		return;
+	layout->compact(vacuum);
+	if (!bx_vacuum_is_worth_truncating(RelationGetNumberOfBlocks(index),
+									   vacuum->named_end))
+		return;
+	pages = truncate_index(index, layout, &vacuum->free_pages);
+	if (pages > 0)
+		ereport(message_level,
+				(errmsg("index \"%s\": gave %u pages back",
+						RelationGetRelationName(index), pages)));
+	else
+		ereport(message_level,
+				(errmsg("index \"%s\": did not give pages back, because it is in use",
+						RelationGetRelationName(index))));
+}
+
 IndexBulkDeleteResult *
 bxvacuumcleanup(IndexVacuumInfo *info, IndexBulkDeleteResult *stats)
 {
@@ -413,6 +582,7 @@ bxvacuumcleanup(IndexVacuumInfo *info, IndexBulkDeleteResult *stats)
 	/* since 15 VACUUM VERBOSE shows the counters, and no message of ours */
 	vacuum_index(heap, info->index, true, info->strategy,
 				 Max(info->message_level, DEBUG1), &vacuum);
+	give_pages_back(&vacuum, Max(info->message_level, DEBUG1));
 	table_close(heap, AccessShareLock);
 	stats->num_pages = RelationGetNumberOfBlocks(info->index);
 	stats->pages_newly_deleted += vacuum.freed_pages;

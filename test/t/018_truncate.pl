@@ -1,0 +1,468 @@
+# VACUUM gives free pages back: filters move from the end of the file to free pages before, and the file is truncated, if
+# nobody has a lock on the index at that moment.  Searches, inserts and a standby notice nothing, and a crash at any step
+# leaves at most pages that nothing names.
+#
+# The extension is bloomidx_debug, which can hold a backend at the places that src/debug.h names.
+#
+#   BLOOMIDX_SECONDS  how long clients run beside VACUUM (8)
+
+use strict;
+use warnings;
+
+use FindBin;
+use lib "$FindBin::RealBin/../lib";
+
+use BloomidxTest;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+my $seconds = $ENV{BLOOMIDX_SECONDS} || 8;
+my $class = 1112034391;
+my %point = (search_slice => 1, published => 4, copied => 7, truncate => 8);
+my $page_size = 8192;
+
+my $node = new_node(
+	'primary',
+	init => [ allows_streaming => 1 ],
+	extension => 'bloomidx_debug',
+	conf => "wal_consistency_checking = 'generic'\nlog_min_messages = debug1\nwal_keep_size = 2GB\n");
+$node->backup('b');
+my $standby = PostgreSQL::Test::Cluster->new('standby');
+$standby->init_from_backup($node, 'b', has_streaming => 1);
+$standby->append_conf('postgresql.conf', "max_standby_streaming_delay = -1\nhot_standby_feedback = on\n");
+$standby->start;
+
+sub query { return $node->safe_psql('postgres', $_[0]); }
+sub catch_up { $node->wait_for_catchup($standby, 'replay', $node->lsn('insert')); return; }
+
+sub pages
+{
+	my ($index, $where) = @_;
+	return ($where || $node)->safe_psql('postgres', "SET lock_timeout = '30s'; SELECT pg_relation_size('$index') / $page_size");
+}
+
+# The session that holds the gates.
+my $gate = $node->background_psql('postgres');
+
+sub close_gate { $gate->query_safe("SELECT pg_advisory_lock($class, $point{$_[0]})"); return; }
+sub open_gate { $gate->query_safe("SELECT pg_advisory_unlock($class, $point{$_[0]})"); return; }
+
+sub wait_at
+{
+	my ($where) = @_;
+	$node->poll_query_until('postgres',
+		"SELECT count(*) > 0 FROM pg_locks WHERE locktype = 'advisory' AND classid = $class AND objid = $point{$where} AND NOT granted")
+	  or die "nobody came to $where";
+	return;
+}
+
+# Starts a statement in a new session that is expected to stop somewhere.
+sub start
+{
+	my ($sql) = @_;
+	my $session = $node->background_psql('postgres', on_error_stop => 0);
+	$session->query_until(qr/started/, "\\echo started\n$sql;\n\\echo finished\n");
+	return $session;
+}
+
+# All dies at once, and comes back.
+sub crash
+{
+	kill9_all($node);
+	$node->start;
+	$gate = $node->background_psql('postgres');
+	return;
+}
+
+# A table with an index of 10 segments or so, and room for more.
+sub make_table
+{
+	my ($table, $kind) = @_;
+	query("CREATE @{[ $kind || '' ]} TABLE $table (k int, pad text);"
+		  . "ALTER TABLE $table ALTER pad SET STORAGE PLAIN;"
+		  . "CREATE INDEX ${table}_k ON $table USING bloomidx (k) WITH (pages_per_range = 1);"
+		  . add_rows($table, 1, 2500));
+	return;
+}
+
+# A row is half a page, so 256 rows are a segment.
+sub add_rows
+{
+	my ($table, $first, $n) = @_;
+	return "INSERT INTO $table SELECT i, repeat('x', 3500) FROM generate_series($first, $first + $n - 1) i;";
+}
+
+# Pages at the end of the file that nothing names, as an insert leaves them that fails after it has added them.  They are
+# appended, which does no harm to what others append at the same time.
+sub add_tail
+{
+	my ($index, $n) = @_;
+	my $file = $node->data_dir . '/' . query("SELECT pg_relation_filepath('$index')");
+	append_to_file($file, "\0" x ($n * $page_size));
+	return;
+}
+
+sub is_good
+{
+	my ($table, $what, $where) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	all_rows_found($where || $node, $table, 'k', "${table}_k", 2500, $what);
+	is(($where || $node)->safe_psql('postgres', "SELECT bloomidx_check('${table}_k') = (SELECT count(*) FROM $table)"),
+		't', "$what: bloomidx_check");
+	return;
+}
+
+#
+# --- When pages are given back
+#
+
+make_table('plain');
+my $size = pages('plain_k');
+cmp_ok($size, '>', 10, 'there is an index');
+add_tail('plain_k', 200);
+is(pages('plain_k'), $size + 200, 'with free pages at its end');
+query('VACUUM plain');
+is(pages('plain_k'), $size, 'VACUUM gives them back');
+is(query("SELECT free_pages FROM bloomidx_info('plain_k')"), 0, 'and none is thought to be free');
+is_good('plain', 'truncated');
+catch_up();
+is(pages('plain_k', $standby), $size, 'the standby does, too');
+is_good('plain', 'truncated, on the standby', $standby);
+
+# a session that knows the index as it was
+my $session = $node->background_psql('postgres');
+$session->query_safe('SET enable_seqscan = off');
+add_tail('plain_k', 100);
+is($session->query_safe('SELECT count(*) FROM plain WHERE k = 77'), 1, 'a session has seen the large index');
+query('VACUUM plain');
+is(pages('plain_k'), $size, 'which is truncated');
+is($session->query_safe('SELECT count(*) FROM plain WHERE k IN (77, 78, 2500)'), 3, 'the session finds rows in the small one');
+query(add_rows('plain', 2501, 600));
+is($session->query_safe('SELECT count(*) FROM plain WHERE k IN (77, 2500, 3100)'), 3, 'and when it has grown again');
+$session->quit;
+is_good('plain', 'grown again');
+
+add_tail('plain_k', 10);
+$size = pages('plain_k');
+query('VACUUM plain');
+is(pages('plain_k'), $size, 'few pages are not worth it');
+is(query("SELECT free_pages FROM bloomidx_info('plain_k')"), 10, 'but are free');
+
+add_tail('plain_k', 150);
+is(query("SELECT note FROM bloomidx_info('plain_k')"),
+	'at least half of the pages are free, REINDEX it if VACUUM does not give them back', 'a note of many free pages');
+query('ALTER TABLE plain SET (vacuum_truncate = off); VACUUM plain');
+is(pages('plain_k'), $size + 150, 'not with vacuum_truncate = off');
+query('SELECT bloomidx_summarize(\'plain_k\'); ALTER TABLE plain RESET (vacuum_truncate)');
+is(pages('plain_k'), $size + 150, 'nor by bloomidx_summarize()');
+if ($node->pg_version >= 18)
+{
+	query('SET vacuum_truncate = off; VACUUM plain');
+	is(pages('plain_k'), $size + 150, 'nor with the server\'s vacuum_truncate off');
+}
+
+# A parallel VACUUM
+query('CREATE INDEX plain_1 ON plain (k); CREATE INDEX plain_2 ON plain (k, pad) WHERE k < 0');
+my ($stdout, $stderr);
+$node->psql('postgres', 'SET min_parallel_index_scan_size = 0; VACUUM (PARALLEL 2, VERBOSE) plain', stderr => \$stderr);
+like($stderr, qr/parallel vacuum worker/, 'a parallel VACUUM');
+unlike($stderr, qr/ERROR/, 'does not fail');
+is(pages('plain_k'), $size + 150, 'and gives nothing back');
+query('DROP INDEX plain_1, plain_2');
+
+# Somebody has a lock
+$session = $node->background_psql('postgres');
+$session->query_safe('SET enable_seqscan = off');
+$session->query_safe('BEGIN');
+is($session->query_safe('SELECT count(*) FROM plain WHERE k = 7'), 1, 'a transaction has looked into the index');
+query("SET statement_timeout = '60s'; VACUUM plain");
+is(pages('plain_k'), $size + 150, 'VACUUM neither waits for it nor gives pages back');
+is($session->query_safe('SELECT count(*) FROM plain WHERE k = 8'), 1, 'the transaction goes on');
+$session->query_safe('COMMIT');
+$session->quit;
+query('VACUUM plain');
+is(pages('plain_k'), $size - 10, 'the next VACUUM does');
+is_good('plain', 'after all that');
+
+# Tables that are not logged
+make_table('unlogged', 'UNLOGGED');
+$size = pages('unlogged_k');
+add_tail('unlogged_k', 100);
+query('VACUUM unlogged');
+is(pages('unlogged_k'), $size, 'of an unlogged table');
+query(add_rows('unlogged', 3001, 600));
+is_good('unlogged', 'unlogged');
+$session = $node->background_psql('postgres');
+$session->query_safe('CREATE TEMP TABLE temporary (k int, pad text); CREATE INDEX temporary_k ON temporary USING bloomidx (k) WITH (pages_per_range = 1)');
+$session->query_safe(add_rows('temporary', 1, 1500));
+my $temporary = $session->query_safe("SELECT pg_relation_filepath('temporary_k')");
+$size = $session->query_safe("SELECT pg_relation_size('temporary_k')");
+append_to_file($node->data_dir . "/$temporary", "\0" x (100 * $page_size));
+$session->query_safe('VACUUM temporary');
+is($session->query_safe("SELECT pg_relation_size('temporary_k')"), $size, 'of a temporary table');
+$session->query_safe(add_rows('temporary', 1501, 600));
+is($session->query_safe("SELECT bloomidx_check('temporary_k')"), 2100, 'which is good');
+$session->quit;
+
+#
+# --- Filters at the end move
+#
+
+make_table('moved');
+$size = pages('moved_k');
+
+# Pages that nothing names, and behind them the filters of rows that come later.
+sub add_behind
+{
+	my ($first) = @_;
+	add_tail('moved_k', 200);
+	query(add_rows('moved', $first, 900));
+	return;
+}
+add_behind(3001);
+cmp_ok(pages('moved_k'), '>', $size + 200, 'filters at the end');
+
+# A search that has read the directory before, and looks at the slices afterwards
+close_gate('search_slice');
+my $search = $node->background_psql('postgres');
+$search->query_safe('SET enable_seqscan = off');
+$search->query_until(qr/started/, "\\echo started\nSELECT 'found ' || count(*) FROM moved WHERE k = 3851;\n");
+wait_at('search_slice');
+
+# Inserts while the copy is there
+close_gate('copied');
+my $vacuum = start('VACUUM moved');
+wait_at('copied');
+query('INSERT INTO moved VALUES (-1)');
+
+# what is left of the rows fits on their pages, so keys come to all segments that may be moved
+query('UPDATE moved SET k = -k, pad = NULL WHERE k > 2000 AND k % 3 = 0');
+open_gate('copied');
+$vacuum->quit;
+open_gate('search_slice');
+like($search->query("SELECT 'done'"), qr/found 1/, 'a search beside the move');
+$search->quit;
+is_good('moved', 'moved');
+is(query("SELECT bool_and(first_index_block < $size + 50) FROM bloomidx_segments('moved_k') AS s(segment, a, b, first_index_block)"),
+	't', 'the filters are where free pages were');
+query('VACUUM moved');
+cmp_ok(pages('moved_k'), '<', $size + 50, 'and the file is short, when nobody searches');
+is_good('moved', 'moved and truncated');
+catch_up();
+is(pages('moved_k', $standby), pages('moved_k'), 'on the standby, too');
+is_good('moved', 'moved and truncated, on the standby', $standby);
+
+# A crash with a copy that is not used yet
+add_behind(4001);
+close_gate('copied');
+$vacuum = start('VACUUM moved');
+wait_at('copied');
+query('INSERT INTO moved VALUES (-2)');
+crash();
+is_good('moved', 'killed with a copy');
+query(add_rows('moved', 5001, 100));
+query('VACUUM moved');
+cmp_ok(pages('moved_k'), '<', $size + 50, 'the next VACUUM moves them');
+is_good('moved', 'killed with a copy, and vacuumed');
+
+#
+# --- Crashes
+#
+
+make_table('crashed');
+$size = pages('crashed_k');
+add_tail('crashed_k', 100);
+query('VACUUM crashed');
+crash();
+is(pages('crashed_k'), $size, 'killed after the truncation');
+is_good('crashed', 'killed after the truncation');
+
+# with page images of before and after in the WAL that is replayed
+query('CHECKPOINT');
+add_tail('crashed_k', 100);
+query(add_rows('crashed', 3001, 600));
+query('VACUUM crashed');
+query(add_rows('crashed', 4001, 600));
+my $grown = pages('crashed_k');
+cmp_ok($grown, '<', $size + 100, 'truncated, and grown again');
+crash();
+is(pages('crashed_k'), $grown, 'killed after the index had grown again');
+is_good('crashed', 'killed after the index had grown again');
+
+# between the metapage and the truncation
+add_tail('crashed_k', 100);
+close_gate('truncate');
+$vacuum = start('VACUUM crashed');
+wait_at('truncate');
+is($node->psql('postgres', "SET lock_timeout = '200ms'; SELECT bloomidx_check('crashed_k')", stderr => \$stderr), 3,
+	'nobody looks into an index that is being truncated');
+query('SELECT pg_switch_wal()');
+crash();
+is(pages('crashed_k'), $grown + 100, 'killed before the truncation');
+$node->psql('postgres', "SELECT bloomidx_check('crashed_k')", stderr => \$stderr);
+like($stderr, qr/NOTICE:  index "crashed_k" has 100 pages that nothing was found to name/, 'pages that nothing names');
+is_good('crashed', 'killed before the truncation');
+query('VACUUM crashed');
+is(pages('crashed_k'), $grown, 'the next VACUUM truncates it');
+
+# cancelled there, which leaves no lock
+add_tail('crashed_k', 100);
+close_gate('truncate');
+$vacuum = start('VACUUM crashed');
+wait_at('truncate');
+query("SELECT pg_cancel_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND classid = $class AND NOT granted");
+like($vacuum->query("SELECT 'session ' || 'is usable'"), qr/session is usable/, 'session after cancel');
+is(query("SELECT count(*) FROM pg_locks WHERE relation IN ('crashed'::regclass, 'crashed_k'::regclass)"), 0, 'no lock is left');
+$vacuum->quit;
+open_gate('truncate');
+is_good('crashed', 'cancelled before the truncation');
+query('VACUUM crashed');
+is(pages('crashed_k'), $grown, 'and vacuumed');
+catch_up();
+is(pages('crashed_k', $standby), $grown, 'the standby has followed');
+is_good('crashed', 'on the standby', $standby);
+
+#
+# --- A standby
+#
+
+# Replay waits for a query there.
+make_table('followed');
+$size = pages('followed_k');
+add_tail('followed_k', 100);
+query("SELECT bloomidx_summarize('followed_k')");
+catch_up();
+is(pages('followed_k', $standby), $size + 100, 'the standby has free pages');
+my $reader = $standby->background_psql('postgres');
+$reader->query_safe('SET enable_seqscan = off');
+$reader->query_safe('BEGIN ISOLATION LEVEL REPEATABLE READ');
+is($reader->query_safe('SELECT count(*) FROM followed WHERE k = 7'), 1, 'a transaction on the standby has looked into the index');
+query('VACUUM followed');
+is(pages('followed_k'), $size, 'the primary has truncated it');
+$standby->poll_query_until('postgres',
+	"SELECT count(*) = 1 FROM pg_locks WHERE relation = (SELECT oid FROM pg_class WHERE relname = 'followed_k') AND mode = 'AccessExclusiveLock' AND NOT granted")
+  or die 'replay does not wait';
+is($reader->query_safe("SELECT pg_relation_size('followed_k') / $page_size"), $size + 100, 'the standby waits');
+is($reader->query_safe('SELECT count(*) FROM followed WHERE k IN (1, 8, 2500)'), 3, 'and the transaction finds its rows');
+is($reader->query_safe("SELECT bloomidx_check('followed_k')"), 2500, 'bloomidx_check is content');
+$reader->query_safe('COMMIT');
+catch_up();
+is(pages('followed_k', $standby), $size, 'then it truncates, too');
+is($reader->query_safe('SELECT count(*) FROM followed WHERE k IN (1, 8, 2500)'), 3, 'and the session goes on');
+$reader->quit;
+is_good('followed', 'on the standby', $standby);
+
+# While VACUUM is at work on the next index, nobody has to wait for this one: neither there nor here.
+query('CREATE TABLE busy (k int, pad text) WITH (fillfactor = 50);'
+	  . 'CREATE INDEX busy_k ON busy USING bloomidx (k) WITH (pages_per_range = 1);'
+	  . 'CREATE INDEX busy_2 ON busy USING bloomidx (k) WITH (pages_per_range = 1);'
+	  . "INSERT INTO busy SELECT i, repeat('x', 200) FROM generate_series(1, 300) i;"
+	  . 'ALTER TABLE busy SET (fillfactor = 100);'
+	  . "INSERT INTO busy SELECT 1000000 + i, '' FROM generate_series(1, 4000) i;");
+add_tail('busy_k', 100);
+$size = pages('busy_k');
+close_gate('published');
+$vacuum = start('VACUUM busy');
+wait_at('published');
+
+# on to the next index, whose rebuild stops at the same place
+$gate->query_safe("SELECT pg_advisory_unlock($class, $point{published}), pg_advisory_lock($class, $point{published})");
+wait_at('published');
+cmp_ok(pages('busy_k'), '<', $size - 90, 'one index is truncated');
+is( query("SELECT phase FROM pg_stat_progress_vacuum WHERE relid = 'busy'::regclass"),
+	'cleaning up indexes', 'and VACUUM goes on to show its progress');
+is($node->psql('postgres', "SET enable_seqscan = off; SET lock_timeout = '10s'; SELECT k FROM busy WHERE k = 7", stdout => \$stdout),
+	0, 'it can be used while VACUUM is at the next one');
+is($stdout, 7, 'and finds rows');
+my $lsn = $node->lsn('flush');
+$standby->poll_query_until('postgres', "SELECT pg_last_wal_replay_lsn() >= '$lsn'") or die 'the standby does not follow';
+cmp_ok(pages('busy_k', $standby), '<', $size - 90, 'on the standby it is truncated');
+is($standby->psql('postgres', "SET enable_seqscan = off; SET lock_timeout = '10s'; SELECT k FROM busy WHERE k = 7", stdout => \$stdout),
+	0, 'and can be used there');
+is($stdout, 7, 'and finds rows');
+open_gate('published');
+$vacuum->quit;
+query('DROP INDEX busy_2');
+is_good('busy', 'after that');
+
+# VACUUM shows its progress after a rebuild has failed, too.
+query('CREATE TABLE picky (k int, pad text) WITH (fillfactor = 50);'
+	  . 'CREATE FUNCTION pick(k int) RETURNS int LANGUAGE plpgsql IMMUTABLE AS $$ BEGIN RETURN k; END $$;'
+	  . 'CREATE INDEX picky_1 ON picky USING bloomidx (pick(k)) WITH (pages_per_range = 1);'
+	  . 'CREATE INDEX picky_2 ON picky USING bloomidx (k) WITH (pages_per_range = 1);'
+	  . "INSERT INTO picky SELECT i, repeat('x', 200) FROM generate_series(1, 300) i;"
+	  . 'ALTER TABLE picky SET (fillfactor = 100);'
+	  . "INSERT INTO picky SELECT 1000000 + i, '' FROM generate_series(1, 4000) i;"
+	  . q{CREATE OR REPLACE FUNCTION pick(k int) RETURNS int LANGUAGE plpgsql IMMUTABLE AS $$ BEGIN RAISE 'not this'; END $$});
+close_gate('published');
+$vacuum = start('VACUUM picky');
+wait_at('published');
+is( query("SELECT phase, heap_blks_total > 0 FROM pg_stat_progress_vacuum WHERE relid = 'picky'::regclass"),
+	'cleaning up indexes|t', 'progress after a rebuild that failed');
+open_gate('published');
+$vacuum->quit;
+like(slurp_file($node->logfile), qr/WARNING:  could not rebuild filters of index "picky_1": not this/, 'it had failed');
+query('DROP TABLE picky');
+
+#
+# --- Clients beside VACUUM
+#
+
+# Wide rows first; then their pages are filled with narrow ones, and emptied again.
+query(q{
+CREATE TABLE churn (k int8, t text, pad text) WITH (fillfactor = 30);
+INSERT INTO churn SELECT -i, md5(i::text), repeat('x', 300) FROM generate_series(1, 30000) i;
+CREATE INDEX churn_k ON churn USING bloomidx (k, t) WITH (pages_per_range = 1);
+ALTER TABLE churn SET (fillfactor = 100);
+CREATE SEQUENCE serial;
+});
+my %clients = (
+	insert => [ 4, "INSERT INTO churn SELECT nextval('serial'), md5(random()::text) FROM generate_series(1, 500);\n\\sleep 50 ms\n" ],
+	delete => [ 2, "\\set lo random(1, 20000)\nDELETE FROM churn WHERE k BETWEEN :lo AND :lo + 1000;\n\\sleep 50 ms\n" ],
+	look => [ 3, "SELECT oracle_look_up('churn', '{k,t}');\n\\sleep 50 ms\n" ]);
+my %readers = (
+	look => [ 3, "SELECT oracle_look_up('churn', '{k,t}');\n" ],
+	check => [ 1, "SELECT 1 / (failures IS NULL)::int FROM oracle_check('churn%');\n" ]);
+my $enough = time + $seconds;
+my $log_start = -s $node->logfile;
+my @runs = (
+	start_pgbench($node, \%clients, '-c', 3, '-T', $seconds),
+	start_pgbench($node, { check => [ 1, "SELECT bloomidx_check('churn_k', false);\n\\sleep 200 ms\n" ] }, '-c', 1, '-T', $seconds),
+	start_pgbench($standby, \%readers, '-c', 2, '-T', $seconds));
+while (time < $enough)
+{
+	add_tail('churn_k', 200);
+	query('VACUUM churn');
+}
+foreach my $run (@runs)
+{
+	$run->{harness}->finish;
+	unlike($run->{stderr}, qr/ERROR|FATAL|aborted/, 'no client failed');
+}
+my $log = substr(slurp_file($node->logfile), $log_start);
+my $truncations = () = $log =~ /index "churn_k": gave \d+ pages back/g;
+my $refusals = () = $log =~ /index "churn_k": did not give pages back/g;
+report('truncations under load', $truncations);
+note "in vain: $refusals";
+cmp_ok($truncations, '>', 0, 'the index was truncated beside the clients');
+query('VACUUM churn');
+note query("SELECT index_pages || ' pages, of them free: ' || free_pages FROM bloomidx_info('churn_k')");
+all_rows_found($node, 'churn', $_, 'churn_k', 10000, 'after the clients') foreach 'k', 't';
+catch_up();
+all_rows_found($standby, 'churn', $_, 'churn_k', 10000, 'after the clients, on the standby') foreach 'k', 't';
+
+#
+# --- Failover
+#
+
+kill9_all($node);
+$standby->promote;
+$standby->safe_psql('postgres', add_rows('plain', 10001, 900) . add_rows('crashed', 10001, 900));
+is_good($_, 'promoted', $standby) foreach 'plain', 'crashed', 'moved', 'followed';
+log_is_clean($standby, 'truncation');
+$standby->stop;
+$node->start;
+log_is_clean($node, 'truncation');
+$node->stop;
+done_testing();
