@@ -118,7 +118,7 @@ is(query("SELECT oracle_force(true); SELECT count(*) FROM repeated WHERE id IN (
 	'rows are found after shrinking');
 my $shrunk = pages('repeated_id');
 query("INSERT INTO repeated SELECT i / 10000, '' FROM generate_series(600001, 900000) i; VACUUM repeated");
-is(pages('repeated_id'), $shrunk, 'pages that became free are used again') if layout() eq 'partitioned';
+cmp_ok(pages('repeated_id'), '<=', $shrunk, 'pages that became free are used again, or given back') if layout() eq 'partitioned';
 
 # --- Segments that differ much: the first one has more keys than all others together, and a summary's keys are counted in
 # a few of them.  A partition has 16384 ranges; while it is not full, its summary is not thought too large.
