@@ -482,8 +482,8 @@ lock_exclusively(Relation index)
 
 /*
  * Gives pages at the end of the index back, if the lock for it can be had.
- * Returns how many, and sets *free_pages, if there are any, to how many other pages
- * are free.
+ * Returns how many, and sets *free_pages, if there are any, to how many other
+ * pages are free.
  *
  * The lock is that of a subtransaction, which is then rolled back.  That takes
  * nothing back: neither the metapage nor the size of a file is part of a
@@ -526,7 +526,7 @@ truncate_index(Relation index, const BxLayout *layout, BlockNumber *free_pages)
 		ReThrowError(error);
 
 	/* nobody else would be in a hurry to send a standby the end of the lock */
-	if (XLogStandbyInfoActive())
+	if (XLogStandbyInfoActive() && after < before)
 		XLogFlush(XactLastRecEnd);
 	return before - after;
 }
