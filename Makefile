@@ -22,7 +22,7 @@
 EXTENSION = bloomidx
 MODULE_big = bloomidx
 DATA = $(wildcard bloomidx--*.sql)
-OBJS = $(patsubst %.c,%.o,$(sort $(wildcard src/*.c)))
+OBJS = $(patsubst %.c,%.o,$(sort $(wildcard src/*.c src/*/*.c)))
 REGRESS = $(patsubst sql/%.sql,%,$(sort $(wildcard sql/*.sql)))
 PGFILEDESC = "bloomidx - Bloom filters for ranges of heap pages"
 
@@ -103,6 +103,6 @@ $(error $(PG_CONFIG) leads to no PGXS: install postgresql-server-dev-NN (its nam
 endif
 include $(PGXS)
 
-$(OBJS): $(wildcard src/*.h)
+$(OBJS): $(wildcard src/*.h src/*/*.h)
 
 endif

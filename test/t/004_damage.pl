@@ -28,7 +28,7 @@ srand($seed);
 plan skip_all => 'for little-endian machines' if pack('L', 1) ne pack('V', 1);
 
 #
-# The format, as in src/format.h, with pages of 8 kB
+# The format, as in src/storage/format.h, with pages of 8 kB
 #
 
 my $page_size = 8192;

@@ -1,0 +1,90 @@
+/*-------------------------------------------------------------------------
+ *
+ * am.h
+ *	  The access method: the callbacks that PostgreSQL calls, and the options
+ *	  of an index.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef BX_AM_H
+#define BX_AM_H
+
+#include "postgres.h"
+
+#include "access/amapi.h"
+#include "access/reloptions.h"
+
+#include "../layouts.h"
+
+/* The name under which parallel workers find this module. */
+#ifndef BX_LIBRARY
+#define BX_LIBRARY			"$libdir/bloomidx"
+#endif
+
+/* Options as they stand in pg_class.reloptions; the build freezes them. */
+typedef struct BxOptions
+{
+	int32		vl_len_;		/* varlena header (do not touch directly!) */
+	int			layout;			/* BX_LAYOUT_xxx */
+	int			pages_per_range;	/* 0 means automatic */
+	double		false_positive_rate;
+} BxOptions;
+
+#define BX_MAX_PAGES_PER_RANGE		(1 << BX_MAX_LG_BASE)
+#define BX_DEFAULT_RATE				0.0002
+
+/* options.c */
+extern void bx_options_init(void);
+extern bytea *bxoptions(Datum reloptions, bool validate);
+extern void bx_options_get(Relation index, BxOptions *options);
+
+/* build.c */
+extern void bx_build_units(BxBuild *build);
+extern IndexBuildResult *bxbuild(Relation heap, Relation index,
+								 IndexInfo *indexInfo);
+extern void bxbuildempty(Relation index);
+extern char *bxbuildphasename(int64 phasenum);
+
+/* parallel.c */
+typedef struct BxParallel BxParallel;
+extern BxParallel *bx_parallel_begin(BxBuild *build, int nworkers,
+									 Size build_size);
+extern void bx_parallel_launch(BxParallel *parallel, Relation index);
+extern void bx_parallel_wait(BxParallel *parallel,
+							 void (*show) (BxBuild *build), BxBuild *build);
+extern void bx_parallel_end(BxParallel *parallel);
+
+/* insert.c */
+extern BxInsert *bx_insert_get(Relation index, IndexInfo *indexInfo);
+extern bool bxinsert(Relation index, Datum *values, bool *isnull,
+					 ItemPointer ht_ctid, Relation heap,
+					 IndexUniqueCheck checkUnique, bool indexUnchanged,
+					 IndexInfo *indexInfo);
+
+/* scan.c */
+extern IndexScanDesc bxbeginscan(Relation index, int nkeys, int norderbys);
+extern void bxrescan(IndexScanDesc scan, ScanKey scankey, int nscankeys,
+					 ScanKey orderbys, int norderbys);
+extern int64 bxgetbitmap(IndexScanDesc scan, TIDBitmap *tbm);
+extern void bxendscan(IndexScanDesc scan);
+
+/* vacuum.c */
+extern IndexBulkDeleteResult *bxbulkdelete(IndexVacuumInfo *info,
+										   IndexBulkDeleteResult *stats,
+										   IndexBulkDeleteCallback callback,
+										   void *callback_state);
+extern IndexBulkDeleteResult *bxvacuumcleanup(IndexVacuumInfo *info,
+											  IndexBulkDeleteResult *stats);
+
+
+/* cost.c */
+extern void bxcostestimate(struct PlannerInfo *root, struct IndexPath *path,
+						   double loop_count, Cost *indexStartupCost,
+						   Cost *indexTotalCost, Selectivity *indexSelectivity,
+						   double *indexCorrelation, double *indexPages);
+
+/* validate.c */
+extern bool bxvalidate(Oid opclassoid);
+extern void bx_validate_index(Relation index);
+
+#endif							/* BX_AM_H */

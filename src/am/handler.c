@@ -1,0 +1,68 @@
+/*-------------------------------------------------------------------------
+ *
+ * handler.c
+ *	  Module entry, and what PostgreSQL is told about the access method.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/amapi.h"
+#include "fmgr.h"
+#include "utils/rel.h"
+
+#include "am.h"
+
+PG_MODULE_MAGIC;
+
+PG_FUNCTION_INFO_V1(bloomidx_handler);
+
+void		_PG_init(void);
+
+void
+_PG_init(void)
+{
+	bx_options_init();
+}
+
+/* What is not named here is false or NULL. */
+static const IndexAmRoutine routine = {
+	.type = T_IndexAmRoutine,
+	.amstrategies = BX_NSTRATEGIES,
+	.amsupport = BX_NPROCS,
+	.amcanmulticol = true,
+	.amoptionalkey = true,
+	.amsearcharray = true,
+	.amsearchnulls = true,
+	.amusemaintenanceworkmem = true,
+	.amkeytype = InvalidOid,
+#if PG_VERSION_NUM >= 160000
+	.amsummarizing = true,
+#endif
+#if PG_VERSION_NUM >= 170000
+	.amcanbuildparallel = true,
+#endif
+#if PG_VERSION_NUM >= 180000
+	.amconsistentequality = true,
+#endif
+
+	.ambuild = bxbuild,
+	.ambuildempty = bxbuildempty,
+	.aminsert = bxinsert,
+	.ambulkdelete = bxbulkdelete,
+	.amvacuumcleanup = bxvacuumcleanup,
+	.amcostestimate = bxcostestimate,
+	.amoptions = bxoptions,
+	.ambuildphasename = bxbuildphasename,
+	.amvalidate = bxvalidate,
+	.ambeginscan = bxbeginscan,
+	.amrescan = bxrescan,
+	.amgetbitmap = bxgetbitmap,
+	.amendscan = bxendscan
+};
+
+Datum
+bloomidx_handler(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_POINTER(bx_am_routine(&routine));
+}

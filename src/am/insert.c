@@ -1,0 +1,62 @@
+/*-------------------------------------------------------------------------
+ *
+ * insert.c
+ *	  aminsert: hashes a new row, and hands its keys to the layout.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "utils/memutils.h"
+#include "utils/rel.h"
+
+#include "am.h"
+
+/* State of the statement's inserts into this index. */
+BxInsert *
+bx_insert_get(Relation index, IndexInfo *indexInfo)
+{
+	BxInsert   *insert = indexInfo->ii_AmCache;
+	MemoryContext oldcxt;
+	BxMetaPageData meta;
+
+	if (insert != NULL)
+		return insert;
+
+	bx_meta_read(index, &meta);
+	oldcxt = MemoryContextSwitchTo(indexInfo->ii_Context);
+	insert = palloc0(sizeof(BxInsert));
+	insert->index = index;
+	insert->tmpcxt = AllocSetContextCreate(CurrentMemoryContext,
+										   "bloomidx insert",
+										   ALLOCSET_SMALL_SIZES);
+	insert->layout = bx_layout_by_id(index, meta.layout);
+	insert->layout_state = insert->layout->insert_begin(&meta);
+	insert->natts = IndexRelationGetNumberOfKeyAttributes(index);
+	insert->hashers = palloc(sizeof(BxHasher) * insert->natts);
+	for (int i = 0; i < insert->natts; i++)
+		bx_hasher_init(&insert->hashers[i], index, i + 1, InvalidOid);
+	bx_hash_row_alloc(insert->natts, &insert->row);
+	MemoryContextSwitchTo(oldcxt);
+	indexInfo->ii_AmCache = insert;
+	return insert;
+}
+
+bool
+bxinsert(Relation index, Datum *values, bool *isnull, ItemPointer ht_ctid,
+		 Relation heap, IndexUniqueCheck checkUnique, bool indexUnchanged,
+		 IndexInfo *indexInfo)
+{
+	BxInsert   *insert = bx_insert_get(index, indexInfo);
+	MemoryContext oldcxt = MemoryContextSwitchTo(insert->tmpcxt);
+
+	/* the relcache entry may be another than in the last call */
+	insert->index = index;
+	bx_hash_row(insert->hashers, insert->natts, values, isnull, &insert->row);
+	insert->layout->insert(insert, heap, ht_ctid, &insert->row);
+	MemoryContextSwitchTo(oldcxt);
+	MemoryContextReset(insert->tmpcxt);
+
+	/* no uniqueness is checked */
+	return false;
+}

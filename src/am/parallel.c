@@ -1,0 +1,256 @@
+/*-------------------------------------------------------------------------
+ *
+ * parallel.c
+ *	  Parallel workers for CREATE INDEX.
+ *
+ * A build consists of units that have nothing to do with each other.  Leader
+ * and workers claim them from a counter in shared memory, one at a time, as
+ * bx_build_units does, so there is nothing to divide beforehand or to merge
+ * afterwards: what becomes of a unit is in its pages, and in its own place in
+ * BxBuildShared.results.
+ *
+ * Workers see what the leader sees: they get its transaction, which tells them
+ * which rows are its own, and its combo command ids, and they know whether the
+ * index's pages are to be logged.  See "Parallel builds" in src/README.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/genam.h"
+#include "access/parallel.h"
+#include "access/table.h"
+#include "access/xact.h"
+#include "catalog/index.h"
+#include "executor/instrument.h"
+#include "miscadmin.h"
+#include "pgstat.h"
+#include "storage/latch.h"
+#include "tcop/tcopprot.h"
+#include "utils/rel.h"
+#include "utils/wait_event.h"
+
+#include "am.h"
+
+/* What is where in the shared memory. */
+#define KEY_TASK		UINT64CONST(0xB1D7000000000001)
+#define KEY_BUILD		UINT64CONST(0xB1D7000000000002)
+#define KEY_QUERY		UINT64CONST(0xB1D7000000000003)
+
+/* How often the leader, while it waits, shows how far the workers have come. */
+#define PROGRESS_INTERVAL_MS	100
+
+/* What a worker has used of the server. */
+typedef struct Usage
+{
+	BufferUsage buffers;
+	WalUsage	wal;
+} Usage;
+
+/* What workers are told, and tell, besides BxBuildShared. */
+typedef struct Task
+{
+	Oid			heap;
+	Oid			index;
+	bool		concurrent;		/* CREATE INDEX CONCURRENTLY or the like */
+	Size		memory;			/* for each participant */
+	Usage		usage[FLEXIBLE_ARRAY_MEMBER];
+} Task;
+
+struct BxParallel
+{
+	ParallelContext *context;
+	Task	   *task;
+};
+
+PGDLLEXPORT void bx_parallel_main(dsm_segment *seg, shm_toc *toc);
+
+static Size
+task_size(int nworkers)
+{
+	return offsetof(Task, usage) + sizeof(Usage) * nworkers;
+}
+
+/* Asks for the shared memory that is needed. */
+static void
+estimate(ParallelContext *context, Size build_size)
+{
+	shm_toc_estimator *estimator = &context->estimator;
+
+	shm_toc_estimate_chunk(estimator, task_size(context->nworkers));
+	shm_toc_estimate_chunk(estimator, build_size);
+	shm_toc_estimate_keys(estimator, 2);
+	if (debug_query_string)
+	{
+		shm_toc_estimate_chunk(estimator, strlen(debug_query_string) + 1);
+		shm_toc_estimate_keys(estimator, 1);
+	}
+}
+
+/* Allocates zeroed shared memory that workers find by the key. */
+static void *
+allocate(ParallelContext *context, uint64 key, Size size)
+{
+	void	   *chunk = shm_toc_allocate(context->toc, size);
+
+	memset(chunk, 0, size);
+	shm_toc_insert(context->toc, key, chunk);
+	return chunk;
+}
+
+static void
+leave(ParallelContext *context)
+{
+	DestroyParallelContext(context);
+	ExitParallelMode();
+}
+
+/*
+ * Gets ready for a parallel build: from here to bx_parallel_end the leader is
+ * in parallel mode.  Sets build->shared to build_size bytes of shared memory,
+ * all zero, and build->memory to the leader's share.  Returns NULL if there is
+ * no shared memory to be had.
+ */
+BxParallel *
+bx_parallel_begin(BxBuild *build, int nworkers, Size build_size)
+{
+	BxParallel *parallel;
+	ParallelContext *context;
+	Task	   *task;
+
+	EnterParallelMode();
+	context = CreateParallelContext(BX_LIBRARY, "bx_parallel_main", nworkers);
+	estimate(context, build_size);
+	InitializeParallelDSM(context);
+	if (context->seg == NULL)
+	{
+		leave(context);
+		return NULL;
+	}
+
+	/* all together keep within what one would have */
+	build->memory /= nworkers + 1;
+	build->shared = allocate(context, KEY_BUILD, build_size);
+	task = allocate(context, KEY_TASK, task_size(nworkers));
+	task->heap = RelationGetRelid(build->heap);
+	task->index = RelationGetRelid(build->index);
+	task->concurrent = build->indexInfo->ii_Concurrent;
+	task->memory = build->memory;
+	if (debug_query_string)
+		strcpy(allocate(context, KEY_QUERY, strlen(debug_query_string) + 1),
+			   debug_query_string);
+
+	parallel = palloc(sizeof(BxParallel));
+	parallel->context = context;
+	parallel->task = task;
+	return parallel;
+}
+
+/*
+ * Starts workers, when build->shared is filled in.  There may be fewer than
+ * wanted, or none: the leader does what they do not.
+ */
+void
+bx_parallel_launch(BxParallel *parallel, Relation index)
+{
+	ParallelContext *context = parallel->context;
+
+	LaunchParallelWorkers(context);
+	ereport(DEBUG1,
+			(errmsg_internal("index \"%s\": %d of %d parallel workers launched",
+							 RelationGetRelationName(index),
+							 context->nworkers_launched, context->nworkers)));
+}
+
+/* Whether a worker that has been started has not come to its end. */
+static bool
+is_anyone_working(const ParallelContext *context)
+{
+	for (int i = 0; i < context->nworkers_launched; i++)
+	{
+		if (context->worker[i].error_mqh != NULL)
+			return true;
+	}
+	return false;
+}
+
+/*
+ * Waits for the workers, calling "show" now and then.  The error of a worker
+ * is raised here, or wherever the leader answers to interrupts.
+ */
+void
+bx_parallel_wait(BxParallel *parallel, void (*show) (BxBuild *build),
+				 BxBuild *build)
+{
+	ParallelContext *context = parallel->context;
+
+	/* one that could not even start is noticed here */
+	WaitForParallelWorkersToAttach(context);
+	while (is_anyone_working(context))
+	{
+		show(build);
+		(void) WaitLatch(MyLatch,
+						 WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
+						 PROGRESS_INTERVAL_MS,
+						 WAIT_EVENT_PARALLEL_CREATE_INDEX_SCAN);
+		ResetLatch(MyLatch);
+		CHECK_FOR_INTERRUPTS();
+	}
+	WaitForParallelWorkersToFinish(context);
+	for (int i = 0; i < context->nworkers_launched; i++)
+		InstrAccumParallelQuery(&parallel->task->usage[i].buffers,
+								&parallel->task->usage[i].wal);
+}
+
+/* Leaves parallel mode; build->shared is gone. */
+void
+bx_parallel_end(BxParallel *parallel)
+{
+	leave(parallel->context);
+	pfree(parallel);
+}
+
+/* Builds units in a worker. */
+static void
+participate(const Task *task, BxBuildShared *shared, Relation heap,
+			Relation index)
+{
+	BxBuild		build = {0};
+
+	build.heap = heap;
+	build.index = index;
+	build.indexInfo = BuildIndexInfo(index);
+	build.indexInfo->ii_Concurrent = task->concurrent;
+	build.layout = bx_layout_by_id(index, shared->meta.layout);
+	build.heap_blocks = shared->heap_blocks;
+	build.memory = task->memory;
+	build.shared = shared;
+	bx_build_units(&build);
+}
+
+/* Where a worker starts. */
+void
+bx_parallel_main(dsm_segment *seg, shm_toc *toc)
+{
+	Task	   *task = shm_toc_lookup(toc, KEY_TASK, false);
+	BxBuildShared *shared = shm_toc_lookup(toc, KEY_BUILD, false);
+	Usage	   *usage = &task->usage[ParallelWorkerNumber];
+	LOCKMODE	heap_lock;
+	LOCKMODE	index_lock;
+	Relation	heap;
+	Relation	index;
+
+	debug_query_string = shm_toc_lookup(toc, KEY_QUERY, true);
+	pgstat_report_activity(STATE_RUNNING, debug_query_string);
+
+	/* the locks that the leader has */
+	heap_lock = task->concurrent ? ShareUpdateExclusiveLock : ShareLock;
+	index_lock = task->concurrent ? RowExclusiveLock : AccessExclusiveLock;
+	heap = table_open(task->heap, heap_lock);
+	index = index_open(task->index, index_lock);
+	InstrStartParallelQuery();
+	participate(task, shared, heap, index);
+	InstrEndParallelQuery(&usage->buffers, &usage->wal);
+	index_close(index, index_lock);
+	table_close(heap, heap_lock);
+}

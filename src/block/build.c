@@ -1,0 +1,374 @@
+/*-------------------------------------------------------------------------
+ *
+ * build.c
+ *	  Building: the keys of ranges become pages of filters.
+ *
+ * A unit is some consecutive pages.  Those that get no key are written by
+ * whoever builds the unit, if it gets any, else by the leader at the end.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include <math.h>
+
+#include "miscadmin.h"
+#include "utils/memutils.h"
+#include "utils/rel.h"
+
+#include "block.h"
+
+/* The heap is sampled in so many places, from its first to its last range, ... */
+#define SAMPLE_WINDOWS		32
+
+/*
+ * ... in each of which so many ranges are read, but fewer if they would be more
+ * pages; two at least, as the last one may have little yet.
+ */
+#define SAMPLE_RANGES		4
+#define SAMPLE_PAGES		64
+
+/* A unit of a build has about so many heap blocks. */
+#define UNIT_BLOCKS			16384
+
+/* Keys of the ranges that are sampled in one place. */
+typedef struct Sample
+{
+	double		keys;
+	int			nranges;		/* that have any */
+	double		range_keys;		/* of the range at work */
+} Sample;
+
+static void
+add_to_sample(void *arg, uint32 range, double done, const uint64 *keys,
+			  Size nkeys, bool doubt)
+{
+	Sample	   *sample = arg;
+
+	sample->range_keys += nkeys;
+	if (done < 1.0)
+		return;
+	if (sample->range_keys > 0)
+		sample->nranges++;
+	sample->keys += sample->range_keys;
+	sample->range_keys = 0;
+}
+
+/*
+ * Samples the keys per range in some places of the heap, and returns the
+ * number of places that had any, or one.  Neighbouring ranges share a page, so
+ * only their mean counts.
+ */
+static int
+sample_keys(BxBuild *build, uint8 lg_base, double *keys)
+{
+	uint64		ranges = bx_geometry_ranges(build->heap_blocks, lg_base);
+	uint64		window = Max(2, Min(SAMPLE_RANGES, SAMPLE_PAGES >> lg_base));
+	int			most = Max(8, Min(SAMPLE_WINDOWS, SAMPLE_WINDOWS * SAMPLE_PAGES /
+								  (window << lg_base)));
+	int			places = Max(1, Min(most, ranges / window));
+	uint64		step = places > 1 ? (ranges - window) / (places - 1) : 0;
+	BxHeapScan *scan;
+	int			n = 0;
+
+	scan = bx_heapscan_begin(build->heap, build->index, build->indexInfo,
+							 build->memory / 8);
+	for (int i = 0; i < places; i++)
+	{
+		uint64		first = i < places - 1 ? i * step : ranges - Min(window, ranges);
+		Sample		sample = {0};
+
+		bx_heapscan_ranges(scan, lg_base, first, Min(first + window, ranges),
+						   build->heap_blocks, add_to_sample, &sample);
+		if (sample.nranges > 0)
+			keys[n++] = sample.keys / sample.nranges;
+	}
+
+	/* if all keys are elsewhere, they may be as many as rows can have */
+	if (n == 0)
+	{
+		int			natts = build->indexInfo->ii_NumIndexKeyAttrs;
+		double		rows;
+		double		unused;
+
+		bx_heapscan_tuples(scan, &rows, &unused);
+		rows = Max(rows / (places * window), 1 << lg_base);
+		keys[n++] = (rows + 1) * natts;
+	}
+	bx_heapscan_end(scan);
+	return n;
+}
+
+typedef struct BlockBuild
+{
+	BxBlockGeometry geometry;
+	double		typical_keys;	/* of a range, for those that have none yet */
+	bool		started;		/* the unit has keys */
+	uint32		number;			/* the page at work */
+
+	/* keys of the page at work, until they are too many or it is complete */
+	uint64	   *keys;
+	Size		nkeys;
+	Size		allocated;
+	Size		limit;
+	int			child;			/* the last range that came, or -1 */
+	Size		ends[BX_MAX_BLOCK_RANGES];	/* where its keys end */
+	double		counts[BX_MAX_BLOCK_RANGES];
+	bool		doubt[BX_MAX_BLOCK_RANGES];
+	bool		has_image;		/* sizes are chosen; keys go there at once */
+	PGAlignedBlock image;
+
+	/* sums of the unit, for the statistics */
+	double		filters;
+	double		doubtful;
+	double		all_keys;
+	double		rates;
+} BlockBuild;
+
+uint64
+bx_block_build_plan(BxBuild *build, BxMetaPageData *meta)
+{
+	double		keys[SAMPLE_WINDOWS];
+	int			n = sample_keys(build, meta->lg_base, keys);
+	double		sum = 0;
+	uint64		page_blocks;
+
+	for (int i = 0; i < n; i++)
+		sum += keys[i];
+	meta->stats.range_keys = sum / n;
+	meta->block_ranges = bx_block_choose_ranges(keys, n, meta->false_positive_rate);
+	page_blocks = (uint64) meta->block_ranges << meta->lg_base;
+	return meta->block_ranges * Max(UNIT_BLOCKS / page_blocks, 1);
+}
+
+void
+bx_block_build_begin(BxBuild *build)
+{
+	BlockBuild *bb = palloc0(sizeof(BlockBuild));
+
+	bb->geometry = bx_block_geometry(&build->shared->meta);
+	bb->typical_keys = build->shared->meta.stats.range_keys;
+	bb->limit = Max(build->memory / 2 / sizeof(uint64), 8192);
+	bb->allocated = 8192;
+	bb->keys = palloc(sizeof(uint64) * bb->allocated);
+	build->layout_state = bb;
+}
+
+void
+bx_block_build_end(BxBuild *build)
+{
+	BlockBuild *bb = build->layout_state;
+
+	pfree(bb->keys);
+	pfree(bb);
+}
+
+/* Sets the bits of the collected keys. */
+static void
+flush_keys(BlockBuild *bb)
+{
+	const uint16 *offsets = BxPageGetOffsets(bb->image.data,
+											 bb->geometry.nranges);
+	Size		i = 0;
+
+	for (int c = 0; c <= bb->child; c++)
+	{
+		char	   *filter = BxPageGetContent(bb->image.data) + offsets[c];
+		Size		size = offsets[c + 1] - offsets[c];
+
+		CHECK_FOR_INTERRUPTS();
+		for (; i < bb->ends[c]; i++)
+			bx_packed_add(filter, size, bb->keys[i]);
+		if (bb->doubt[c])
+			bx_packed_set_doubt(filter, size);
+		bb->ends[c] = 0;
+	}
+	bb->nkeys = 0;
+}
+
+/*
+ * Chooses the sizes of the page at work by the keys that have come.  The last
+ * range that has any may still grow, so it is taken to be like the others.
+ */
+static void
+choose_sizes(BlockBuild *bb)
+{
+	double		keys[BX_MAX_BLOCK_RANGES];
+
+	memcpy(keys, bb->counts, sizeof(keys));
+	bb->typical_keys = bx_block_fill_in_counts(keys, bb->geometry.nranges,
+											   bb->typical_keys);
+	if (bb->child >= 0)
+		keys[bb->child] = Max(keys[bb->child], bb->typical_keys);
+	bx_block_make_page(bb->image.data, BX_PAGE_BLOCK, bb->number, &bb->geometry, keys);
+	bb->has_image = true;
+}
+
+static void
+start_page(BlockBuild *bb, uint32 number)
+{
+	bb->number = number;
+	bb->nkeys = 0;
+	bb->child = -1;
+	bb->has_image = false;
+	memset(bb->ends, 0, sizeof(bb->ends));
+	memset(bb->counts, 0, sizeof(bb->counts));
+	memset(bb->doubt, 0, sizeof(bb->doubt));
+}
+
+/* Writes the page at work. */
+static void
+finish_page(BxBuild *build)
+{
+	BlockBuild *bb = build->layout_state;
+	BxBlockFill fill;
+
+	if (!bb->has_image)
+		choose_sizes(bb);
+	flush_keys(bb);
+	bx_block_set_baseline(bb->image.data, bb->geometry.nranges, &fill);
+	bb->filters += fill.filters;
+	bb->doubtful += fill.doubtful;
+	bb->all_keys += fill.keys;
+	bb->rates += fill.rates;
+	bx_block_put_page(build->index, bx_block_of_page(bb->number), bb->image.data);
+}
+
+/* The first page of a unit; of the one behind the last, the end of all. */
+static uint64
+first_page_of_unit(const BxBuildShared *shared, uint64 unit)
+{
+	uint64		ranges = bx_geometry_ranges(shared->heap_blocks,
+											shared->meta.lg_base);
+	int			nranges = shared->meta.block_ranges;
+
+	return Min(unit * (shared->unit_ranges / nranges),
+			   (ranges + nranges - 1) / nranges);
+}
+
+/* Goes on to a page of the unit. */
+static void
+advance_to_page(BxBuild *build, uint32 number)
+{
+	BlockBuild *bb = build->layout_state;
+	uint32		next;
+
+	if (bb->started && number == bb->number)
+		return;
+	if (bb->started)
+	{
+		finish_page(build);
+		next = bb->number + 1;
+	}
+	else
+		next = first_page_of_unit(build->shared,
+								  (uint64) number * bb->geometry.nranges /
+								  build->shared->unit_ranges);
+	bx_block_put_even_pages(build->index, &bb->geometry, next, number,
+							bb->typical_keys);
+	start_page(bb, number);
+	bb->started = true;
+}
+
+static void
+reserve_keys(BlockBuild *bb, Size n)
+{
+	if (bb->nkeys + n <= bb->allocated)
+		return;
+	bb->allocated = Max(bb->nkeys + n, Min(bb->allocated * 2, bb->limit));
+	bb->keys = repalloc_huge(bb->keys, sizeof(uint64) * bb->allocated);
+}
+
+/* Takes keys of a range; see BxLayout. */
+void
+bx_block_build_add(BxBuild *build, uint32 range, double done, const uint64 *keys,
+				   Size nkeys, bool doubt)
+{
+	BlockBuild *bb = build->layout_state;
+	int			child = range % bb->geometry.nranges;
+
+	advance_to_page(build, range / bb->geometry.nranges);
+	while (bb->child < child)
+		bb->ends[++bb->child] = bb->nkeys;
+	bb->counts[child] += nkeys;
+	bb->doubt[child] |= doubt;
+
+	/* if they get too many, these have to do to choose the sizes */
+	if (bb->nkeys + nkeys > bb->limit)
+	{
+		if (!bb->has_image)
+			choose_sizes(bb);
+		flush_keys(bb);
+	}
+	reserve_keys(bb, nkeys);
+	memcpy(bb->keys + bb->nkeys, keys, sizeof(uint64) * nkeys);
+	bb->nkeys += nkeys;
+	bb->ends[child] = bb->nkeys;
+}
+
+/* Completes the unit, if it has keys. */
+void
+bx_block_build_unit(BxBuild *build, BxUnitResult *result)
+{
+	BlockBuild *bb = build->layout_state;
+	uint64		unit;
+
+	if (!bb->started)
+		return;
+	unit = (uint64) bb->number * bb->geometry.nranges /
+		build->shared->unit_ranges;
+	finish_page(build);
+	bx_block_put_even_pages(build->index, &bb->geometry, (uint64) bb->number + 1,
+							first_page_of_unit(build->shared, unit + 1),
+							bb->typical_keys);
+	result->block = bx_block_of_page(bb->number);
+	result->sums.slices = bb->filters;	/* that are summed up here */
+	result->sums.segments = bb->doubtful;
+	result->sums.range_keys = bb->all_keys;
+	result->sums.segment_rate = bb->rates;
+	bb->filters = bb->doubtful = bb->all_keys = bb->rates = 0;
+	bb->started = false;
+}
+
+/* Makes what pages are missing, and counts them. */
+void
+bx_block_build_publish(BxBuild *build, BxMetaPageData *meta)
+{
+	const BxBuildShared *shared = build->shared;
+	BxBlockGeometry geometry = bx_block_geometry(meta);
+	double		sampled_keys = meta->stats.range_keys;
+	double		filters = 0;
+	double		doubtful = 0;
+	double		keys = 0;
+	double		rates = 0;
+
+	for (uint64 unit = 0; unit < shared->nunits; unit++)
+	{
+		filters += shared->results[unit].sums.slices;
+		doubtful += shared->results[unit].sums.segments;
+		keys += shared->results[unit].sums.range_keys;
+		rates += shared->results[unit].sums.segment_rate;
+	}
+	memset(&meta->stats, 0, sizeof(meta->stats));
+	meta->block_ranges = 0;
+
+	/* if no key has come, the first one will tell the geometry */
+	if (RelationGetNumberOfBlocks(build->index) <= BX_SCRATCH_BLKNO)
+		return;
+	meta->stats.range_keys = sampled_keys;
+	meta->stats.segment_rate = meta->false_positive_rate;
+	bx_block_set_means(&meta->stats, filters, doubtful, keys, rates);
+	bx_block_put_scratch(build->index, &geometry);
+	for (uint64 unit = 0; unit < shared->nunits; unit++)
+	{
+		if (shared->results[unit].block == 0)
+			bx_block_put_even_pages(build->index, &geometry,
+									first_page_of_unit(shared, unit),
+									first_page_of_unit(shared, unit + 1),
+									meta->stats.range_keys);
+	}
+	meta->block_ranges = geometry.nranges;
+	meta->block_pages = first_page_of_unit(shared, shared->nunits);
+	meta->stats.segments = meta->block_pages;
+	meta->stats.ranges_per_page = geometry.nranges;
+}

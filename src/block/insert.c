@@ -1,0 +1,298 @@
+/*-------------------------------------------------------------------------
+ *
+ * insert.c
+ *	  Inserting: the keys of a row go to the filter of its range.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/generic_xlog.h"
+#include "miscadmin.h"
+#include "storage/lmgr.h"
+#include "utils/rel.h"
+
+#include "block.h"
+
+typedef struct BlockInsert
+{
+	BxBlockGeometry geometry;
+	uint32		npages;			/* there are at least so many */
+	BlockNumber index_blocks;	/* and the file has so many blocks */
+} BlockInsert;
+
+/* Notes what pages there are: most rows belong to one of them. */
+void *
+bx_block_insert_begin(const BxMetaPageData *meta)
+{
+	BlockInsert *state = palloc(sizeof(BlockInsert));
+
+	state->geometry = bx_block_geometry(meta);
+	state->npages = meta->block_pages;
+	state->index_blocks = 0;
+	return state;
+}
+
+/* Chooses the geometry by the first row. */
+static void
+choose_geometry(BxMetaPageData *meta, Relation index, Relation heap,
+				ItemPointer tid)
+{
+	int			natts = IndexRelationGetNumberOfKeyAttributes(index);
+	double		keys = bx_geometry_rows_per_page(heap, tid) * natts;
+
+	if (meta->lg_base == BX_LG_BASE_UNSET)
+		meta->lg_base = bx_geometry_auto_lg_base(&bx_layout_block, keys);
+	keys = keys * (1 << meta->lg_base) + natts;
+	meta->block_ranges = bx_block_choose_ranges(&keys, 1, meta->false_positive_rate);
+	meta->stats.range_keys = keys;
+	meta->stats.segment_rate = meta->false_positive_rate;
+	meta->stats.ranges_per_page = meta->block_ranges;
+}
+
+/* Keys that the ranges of a new page should be planned for. */
+static double
+keys_of_last_page(Relation index, const BxMetaPageData *meta)
+{
+	BxBlockGeometry geometry = bx_block_geometry(meta);
+	PGAlignedBlock page;
+	BxBlockFill fill;
+
+	if (meta->block_pages == 0)
+		return meta->stats.range_keys;
+	bx_block_read_page(index, meta->block_pages - 1, &geometry, NULL, page.data);
+	bx_block_measure(page.data, geometry.nranges, &fill);
+	return fill.filters >= Min(BX_FEW_CHILDREN, geometry.nranges) ?
+		fill.keys / fill.filters : Max(meta->stats.range_keys, 1);
+}
+
+/*
+ * Makes all pages up to that of a row, and counts them in the metapage.  Pages
+ * that a failure has left uncounted are written anew.
+ */
+static void
+make_pages(BlockInsert *state, Relation index, Relation heap, ItemPointer tid)
+{
+	BxMetaPageData meta;
+	uint32		wanted;
+
+	LockPage(index, BX_METAPAGE_BLKNO, ExclusiveLock);
+	bx_meta_read(index, &meta);
+	if (meta.block_ranges == 0)
+		choose_geometry(&meta, index, heap, tid);
+	state->geometry = bx_block_geometry(&meta);
+	wanted = (ItemPointerGetBlockNumber(tid) >> meta.lg_base) /
+		meta.block_ranges + 1;
+	if (meta.block_pages < wanted)
+	{
+		if (meta.block_pages == 0)
+			bx_block_put_scratch(index, &state->geometry);
+		bx_block_put_even_pages(index, &state->geometry, meta.block_pages, wanted,
+								keys_of_last_page(index, &meta));
+		BX_PAUSE(BX_PAUSE_ALLOCATED);
+		meta.block_pages = wanted;
+
+		/* should block_pages be damaged, this tells that pages are missing */
+		meta.stats.segments = wanted;
+		bx_meta_write(index, &meta);
+	}
+	state->npages = meta.block_pages;
+	UnlockPage(index, BX_METAPAGE_BLKNO, ExclusiveLock);
+}
+
+/* Whether a filter, on whose page there is a lock, has all keys of a row. */
+static bool
+has_row(const char *filter, Size size, const BxRowKeys *row)
+{
+	for (int i = 0; i < row->nkeys; i++)
+	{
+		if (!bx_packed_test(filter, size, row->keys[i]))
+			return false;
+	}
+	return true;
+}
+
+/* Sets a row's bits in a filter of a page that is locked exclusively. */
+static void
+set_row(Relation index, Buffer buffer, char *filter, Size size,
+		const BxRowKeys *row)
+{
+	Size		start = filter - (char *) BufferGetPage(buffer);
+
+	for (int i = 0; i < row->nkeys; i++)
+	{
+		uint32		positions[BX_PACKED_MAX_PROBES];
+		BxPageBits	bits;
+
+		if (bx_packed_test(filter, size, row->keys[i]))
+			continue;
+		bits.buffer = buffer;
+		bits.lower = BX_OPAQUE_OFFSET;
+		bits.n = bx_packed_positions(filter, size, row->keys[i], positions);
+		for (int j = 0; j < bits.n; j++)
+		{
+			bits.at[j].offset = start + positions[j] / 8;
+			bits.at[j].bit = 1 << (positions[j] % 8);
+		}
+		bx_page_set_bits(index, &bits, 1);
+	}
+}
+
+/* A page of filters and perhaps the scratch page, pinned. */
+typedef struct RowPages
+{
+	Relation	index;
+	const BxBlockGeometry *geometry;
+	uint32		number;
+	int			child;
+	Buffer		buffer;
+	Buffer		scratch;
+} RowPages;
+
+/*
+ * Locks the page of filters.  Returns whether it is shadowed, in which case
+ * the scratch page is pinned: no page is read while a lock is held.
+ */
+static bool
+lock_page(RowPages *pages, int mode)
+{
+	for (;;)
+	{
+		bool		shadowed;
+
+		LockBuffer(pages->buffer, mode);
+		bx_block_check_identity(pages->index, pages->buffer, BX_PAGE_BLOCK,
+								pages->number, pages->geometry);
+		shadowed = (BxPageGetOpaque(BufferGetPage(pages->buffer))->flags &
+					BX_BLOCK_SHADOWED) != 0;
+		if (!shadowed || BufferIsValid(pages->scratch))
+			return shadowed;
+		LockBuffer(pages->buffer, BUFFER_LOCK_UNLOCK);
+		pages->scratch = ReadBuffer(pages->index, BX_SCRATCH_BLKNO);
+	}
+}
+
+/*
+ * Locks the scratch page, and finds the row's filter there.  Returns NULL if
+ * the page is another's.
+ */
+static char *
+lock_scratch(RowPages *pages, int mode, Size *size)
+{
+	LockBuffer(pages->scratch, mode);
+	bx_page_check(pages->index, pages->scratch, BX_PAGE_SCRATCH);
+	if (BxPageGetOpaque(BufferGetPage(pages->scratch))->node != pages->number)
+		return NULL;
+	bx_block_check_identity(pages->index, pages->scratch, BX_PAGE_SCRATCH,
+							pages->number, pages->geometry);
+	return bx_block_get_filter(pages->index, pages->scratch, pages->geometry,
+							   pages->child, size);
+}
+
+/* Whether a row's bits are all set.  A share lock waits for their record. */
+static bool
+find_row(RowPages *pages, const BxRowKeys *row)
+{
+	bool		shadowed = lock_page(pages, BUFFER_LOCK_SHARE);
+	Size		size;
+	char	   *filter = bx_block_get_filter(pages->index, pages->buffer,
+											 pages->geometry, pages->child, &size);
+	bool		found = has_row(filter, size, row);
+
+	if (found && shadowed)
+	{
+		filter = lock_scratch(pages, BUFFER_LOCK_SHARE, &size);
+		found = filter == NULL || has_row(filter, size, row);
+		LockBuffer(pages->scratch, BUFFER_LOCK_UNLOCK);
+	}
+	LockBuffer(pages->buffer, BUFFER_LOCK_UNLOCK);
+	return found;
+}
+
+static void
+add_row(RowPages *pages, const BxRowKeys *row)
+{
+	bool		shadowed = lock_page(pages, BUFFER_LOCK_EXCLUSIVE);
+	Size		size;
+	char	   *filter = bx_block_get_filter(pages->index, pages->buffer,
+											 pages->geometry, pages->child, &size);
+
+	set_row(pages->index, pages->buffer, filter, size, row);
+	if (shadowed)
+	{
+		filter = lock_scratch(pages, BUFFER_LOCK_EXCLUSIVE, &size);
+		if (filter)
+			set_row(pages->index, pages->scratch, filter, size, row);
+		LockBuffer(pages->scratch, BUFFER_LOCK_UNLOCK);
+	}
+	LockBuffer(pages->buffer, BUFFER_LOCK_UNLOCK);
+}
+
+/* Pins the page of a heap row's filter, which is made if it is not there. */
+static void
+pin_pages(BxInsert *insert, Relation heap, ItemPointer tid, RowPages *pages)
+{
+	BlockInsert *state = insert->layout_state;
+	BlockNumber blkno = ItemPointerGetBlockNumber(tid);
+	BlockNumber page;
+	uint32		range;
+
+	if (state->npages == 0 ||
+		(blkno >> state->geometry.lg_base) / state->geometry.nranges >=
+		state->npages)
+		make_pages(state, insert->index, heap, tid);
+	range = blkno >> state->geometry.lg_base;
+	pages->index = insert->index;
+	pages->geometry = &state->geometry;
+	pages->number = range / state->geometry.nranges;
+	pages->child = range % state->geometry.nranges;
+	page = bx_block_of_page(pages->number);
+	if (page >= state->index_blocks)
+		state->index_blocks = RelationGetNumberOfBlocks(insert->index);
+	bx_block_check_length(insert->index, state->index_blocks, page);
+	pages->buffer = ReadBuffer(insert->index, page);
+	pages->scratch = InvalidBuffer;
+}
+
+void
+bx_block_insert(BxInsert *insert, Relation heap, ItemPointer tid,
+				const BxRowKeys *row)
+{
+	RowPages	pages;
+
+	pin_pages(insert, heap, tid, &pages);
+	BX_PAUSE(BX_PAUSE_INSERT_KEY);
+	if (!find_row(&pages, row))
+		add_row(&pages, row);
+	ReleaseBuffer(pages.buffer);
+	if (BufferIsValid(pages.scratch))
+		ReleaseBuffer(pages.scratch);
+}
+
+/*
+ * Puts the range of a heap page in doubt.  The caller keeps VACUUM out, so
+ * nobody will ever use what the scratch page has for this page.
+ */
+void
+bx_block_insert_doubt(BxInsert *insert, Relation heap, ItemPointer tid)
+{
+	Relation	index = insert->index;
+	RowPages	pages;
+	GenericXLogState *state;
+	Page		page;
+	Size		size;
+	Size		offset;
+
+	pin_pages(insert, heap, tid, &pages);
+	LockBuffer(pages.buffer, BUFFER_LOCK_EXCLUSIVE);
+	bx_block_check_identity(index, pages.buffer, BX_PAGE_BLOCK, pages.number,
+							pages.geometry);
+	offset = bx_block_get_filter(index, pages.buffer, pages.geometry, pages.child,
+								 &size) - (char *) BufferGetPage(pages.buffer);
+	state = GenericXLogStart(index);
+	page = GenericXLogRegisterBuffer(state, pages.buffer, 0);
+	bx_packed_set_doubt((char *) page + offset, size);
+	BxPageGetOpaque(page)->flags |= BX_BLOCK_DOUBT;
+	GenericXLogFinish(state);
+	UnlockReleaseBuffer(pages.buffer);
+}

@@ -1,0 +1,280 @@
+/*-------------------------------------------------------------------------
+ *
+ * block_check.c
+ *	  What the functions that show, verify and estimate an index need to know
+ *	  of layout "block".
+ *
+ * A page is read and replaced as a whole, so whatever is copied under its lock
+ * is complete; nothing has to be read again.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include <math.h>
+
+#include "miscadmin.h"
+#include "utils/rel.h"
+
+#include "block.h"
+
+static Size
+filter_size(const uint16 *offsets, int i)
+{
+	return offsets[i + 1] - offsets[i];
+}
+
+/*
+ * Showing
+ * -------
+ */
+
+/* Tells the same of a page as is told of a segment. */
+static void
+describe_fill(const BxBlockFill *fill, BxUnit *unit)
+{
+	BxMeasure  *measure = &unit->measure;
+	int			n = fill->filters + fill->doubtful;
+
+	measure->nchildren = n;
+	measure->nfull = fill->doubtful;
+	measure->all_keys = fill->keys;
+	if (n > 0)
+	{
+		/* filters in doubt match everything */
+		measure->keys = sqrt(fill->squares / n);
+		measure->fill = (fill->fills + fill->doubtful) / n;
+		measure->rate = (fill->rates + fill->doubtful) / n;
+	}
+	if (fill->filters > 0)
+		unit->probes = rint(fill->probes / fill->filters);
+}
+
+static void
+describe_page(const char *image, uint32 number,
+			  const BxBlockGeometry *geometry, BxUnit *unit)
+{
+	BxBlockFill fill;
+
+	memset(unit, 0, sizeof(*unit));
+	unit->kind = BX_UNIT_FILTERS;
+	unit->number = number;
+	unit->block = bx_block_of_page(number);
+	unit->pages = 1;
+	unit->first_range = number * geometry->nranges;
+	unit->nranges = geometry->nranges;
+	unit->upper_rate = 1;
+	bx_block_measure(image, geometry->nranges, &fill);
+	describe_fill(&fill, unit);
+	if (unit->measure.nchildren > 0)
+		unit->planned_keys = (double) BxPageGetOpaque(image)->keys /
+			unit->measure.nchildren;
+	unit->doubt = fill.doubtful > 0;
+	unit->overfull = !unit->doubt &&
+		bx_block_is_overfull(image, &fill, geometry->target);
+}
+
+static void
+show_other_page(BxUnitKind kind, BlockNumber blkno, uint32 pages,
+				BxUnitCallback callback, void *arg)
+{
+	BxUnit		unit = {.kind = kind,.block = blkno,.pages = pages};
+
+	callback(arg, &unit);
+}
+
+void
+bx_block_walk(Relation index, const BxMetaPageData *meta,
+			  BxUnitCallback callback, void *arg)
+{
+	BxBlockGeometry geometry = bx_block_geometry(meta);
+
+	show_other_page(BX_UNIT_DIRECTORY, BX_METAPAGE_BLKNO, 1, callback, arg);
+	if (meta->block_pages > 0)
+		show_other_page(BX_UNIT_DIRECTORY, BX_SCRATCH_BLKNO, 1, callback, arg);
+	for (uint32 i = 0; i < meta->block_pages; i++)
+	{
+		PGAlignedBlock page;
+		BxUnit		unit;
+
+		CHECK_FOR_INTERRUPTS();
+		bx_block_read_page(index, i, &geometry, NULL, page.data);
+		describe_page(page.data, i, &geometry, &unit);
+		callback(arg, &unit);
+
+		/* it has no page of its own: that is the scratch page */
+		if (BxPageGetOpaque(page.data)->flags & BX_BLOCK_SHADOWED)
+			show_other_page(BX_UNIT_SHADOW, BX_SCRATCH_BLKNO, 0, callback,
+							arg);
+	}
+}
+
+/*
+ * Checking
+ * --------
+ */
+
+/* The metapage names all pages by their number. */
+void
+bx_block_check_claims(BxCheck *check, const BxMetaPageData *meta)
+{
+	if (meta->block_pages > 0)
+		bx_check_claim(check, BX_METAPAGE_BLKNO, BX_SCRATCH_BLKNO, 1);
+	bx_check_claim(check, BX_METAPAGE_BLKNO, BX_FIRST_BLOCK_BLKNO,
+				   meta->block_pages);
+}
+
+/* Checks the scratch page, whichever page it may replace some day. */
+static void
+check_scratch(BxCheck *check, const BxBlockGeometry *geometry)
+{
+	Buffer		buffer = ReadBuffer(check->index, BX_SCRATCH_BLKNO);
+	Page		page = BufferGetPage(buffer);
+	BxPageOpaqueData *opaque = BxPageGetOpaque(page);
+
+	LockBuffer(buffer, BUFFER_LOCK_SHARE);
+	bx_page_check(check->index, buffer, BX_PAGE_SCRATCH);
+	if (opaque->nslices != geometry->nranges ||
+		opaque->level != geometry->lg_base)
+		bx_page_corrupted(check->index, BX_SCRATCH_BLKNO,
+						  "scratch page of another geometry");
+	bx_block_check_offsets(check->index, BX_SCRATCH_BLKNO, page, geometry);
+	UnlockReleaseBuffer(buffer);
+}
+
+/*
+ * Checks the filters of a page, which are one behind the other.  What a search
+ * does not understand matches everything, so this is about waste; but it is
+ * not there by itself.
+ */
+static void
+check_filters(BxCheck *check, uint32 number, const char *image, int nranges)
+{
+	const uint16 *offsets = BxPageGetOffsets(image, nranges);
+	uint16		flags = BxPageGetOpaque(image)->flags;
+	bool		doubt = false;
+
+	for (int i = 0; i < nranges; i++)
+	{
+		BxPackedFill fill;
+
+		bx_packed_fill(BxPageGetContent(image) + offsets[i],
+					   filter_size(offsets, i), &fill);
+		doubt |= fill.doubt;
+	}
+	if ((flags & ~(BX_BLOCK_SHADOWED | BX_BLOCK_DOUBT)) != 0 ||
+		(doubt && !(flags & BX_BLOCK_DOUBT)))
+		bx_page_corrupted(check->index, bx_block_of_page(number),
+						  "impossible filter");
+}
+
+void
+bx_block_check_pages(BxCheck *check)
+{
+	BxMetaPageData meta;
+	BxBlockGeometry geometry;
+
+	bx_meta_read(check->index, &meta);
+	geometry = bx_block_geometry(&meta);
+	if (meta.block_pages > 0)
+		check_scratch(check, &geometry);
+	for (uint32 i = 0; i < meta.block_pages; i++)
+	{
+		PGAlignedBlock page;
+
+		CHECK_FOR_INTERRUPTS();
+		bx_block_read_page(check->index, i, &geometry, check->strategy,
+						   page.data);
+		check_filters(check, i, page.data, geometry.nranges);
+	}
+}
+
+/* Where keys are looked up; all of it was read after the snapshot was taken. */
+typedef struct KeyState
+{
+	BxBlockGeometry geometry;
+	uint32		npages;
+	bool		loaded;			/* the rest is valid */
+	uint32		number;
+	PGAlignedBlock page;
+} KeyState;
+
+static KeyState *
+begin_keys(Relation index)
+{
+	KeyState   *state = palloc0(sizeof(KeyState));
+	BxMetaPageData meta;
+
+	bx_meta_read(index, &meta);
+	state->geometry = bx_block_geometry(&meta);
+	state->npages = meta.block_pages;
+	return state;
+}
+
+/* The next ranges have the same page, so it is kept. */
+static void
+load_page(BxCheck *check, KeyState *state, uint32 number)
+{
+	if (state->loaded && state->number == number)
+		return;
+	bx_block_read_page(check->index, number, &state->geometry, NULL,
+					   state->page.data);
+	state->number = number;
+	state->loaded = true;
+}
+
+void
+bx_block_check_keys(BxCheck *check, uint32 range, const uint64 *keys,
+					Size nkeys)
+{
+	KeyState   *state = check->layout_state;
+	const uint16 *offsets;
+	const char *filter;
+	uint32		number;
+	int			child;
+
+	if (state == NULL)
+		state = check->layout_state = begin_keys(check->index);
+	if (nkeys == 0)
+		return;
+	if (state->npages == 0 || range / state->geometry.nranges >= state->npages)
+		bx_check_lost_key(check, BX_METAPAGE_BLKNO, range, "any page");
+	number = range / state->geometry.nranges;
+	child = range % state->geometry.nranges;
+	load_page(check, state, number);
+	offsets = BxPageGetOffsets(state->page.data, state->geometry.nranges);
+	filter = BxPageGetContent(state->page.data) + offsets[child];
+	for (Size i = 0; i < nkeys; i++)
+	{
+		if (!bx_packed_test(filter, filter_size(offsets, child), keys[i]))
+			bx_check_lost_key(check, bx_block_of_page(number), range,
+							  "the range's filter");
+	}
+}
+
+/*
+ * Estimating
+ * ----------
+ */
+
+/* Pages of an index that CREATE INDEX would make, as block.c does. */
+double
+bx_block_estimate(const BxTableModel *model, uint8 lg_base, double rate,
+				  BxStats *stats)
+{
+	double		pages_per_range = 1 << lg_base;
+	double		ranges = ceil(model->heap_pages / pages_per_range);
+	double		keys = model->keys(model, pages_per_range);
+	int			nranges = bx_block_choose_ranges(&keys, 1, rate);
+	double		pages = ceil(ranges / nranges);
+
+	memset(stats, 0, sizeof(*stats));
+	stats->segments = pages;
+	stats->ranges_per_page = nranges;
+	stats->range_keys = keys;
+	stats->segment_rate = bx_packed_rate(keys, BX_BLOCK_SPACE(nranges) / nranges,
+										 rate);
+
+	/* and the metapage and the scratch page */
+	return 2 + pages;
+}

@@ -1,0 +1,344 @@
+/*-------------------------------------------------------------------------
+ *
+ * page.c
+ *	  Pages of filters: making, checking, measuring them, and how many ranges
+ *	  a page has.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include <math.h>
+
+#include "miscadmin.h"
+#include "utils/rel.h"
+
+#include "block.h"
+
+BxBlockGeometry
+bx_block_geometry(const BxMetaPageData *meta)
+{
+	BxBlockGeometry geometry;
+
+	geometry.lg_base = meta->lg_base;
+	geometry.nranges = meta->block_ranges;
+	geometry.target = meta->false_positive_rate;
+	return geometry;
+}
+
+/* Makes a page of filters without bits, for so many keys each. */
+void
+bx_block_make_page(char *image, uint8 kind, uint32 number, const BxBlockGeometry *geometry,
+				   const double *keys)
+{
+	int			n = geometry->nranges;
+	uint16		sizes[BX_MAX_BLOCK_RANGES];
+	uint16	   *offsets = BxPageGetOffsets(image, n);
+	BxPageOpaqueData *opaque;
+
+	bx_page_init(image, kind);
+	opaque = BxPageGetOpaque(image);
+	opaque->node = number;
+	opaque->nslices = n;
+	opaque->level = geometry->lg_base;
+	bx_packed_share(keys, n, BX_BLOCK_SPACE(n), sizes);
+	offsets[0] = 0;
+	for (int i = 0; i < n; i++)
+	{
+		bx_packed_init(BxPageGetContent(image) + offsets[i], sizes[i], keys[i],
+					   geometry->target);
+		offsets[i + 1] = offsets[i] + sizes[i];
+	}
+}
+
+/* The same with the same keys for each. */
+void
+bx_block_make_even_page(char *image, uint8 kind, uint32 number,
+						const BxBlockGeometry *geometry, double keys)
+{
+	double		all[BX_MAX_BLOCK_RANGES] = {0};
+
+	for (int i = 0; i < geometry->nranges; i++)
+		all[i] = keys;
+	bx_block_make_page(image, kind, number, geometry, all);
+}
+
+/*
+ * Ranges without keys may get some like the others', or like the typical one:
+ * the smallest filter would be full at once.  Returns the mean of the others.
+ */
+double
+bx_block_fill_in_counts(double *counts, int n, double typical)
+{
+	double		sum = 0;
+	int			counted = 0;
+
+	for (int i = 0; i < n; i++)
+	{
+		sum += counts[i];
+		counted += counts[i] > 0;
+	}
+	if (counted > 0)
+		typical = sum / counted;
+	for (int i = 0; i < n; i++)
+	{
+		if (counts[i] == 0)
+			counts[i] = typical;
+	}
+	return typical;
+}
+
+/* Refuses a page that is not this page of filters.  Any lock will do. */
+void
+bx_block_check_identity(Relation index, Buffer buffer, uint8 kind, uint32 number,
+						const BxBlockGeometry *geometry)
+{
+	BxPageOpaqueData *opaque = BxPageGetOpaque(BufferGetPage(buffer));
+
+	bx_page_check(index, buffer, kind);
+	if (opaque->node != number || opaque->nslices != geometry->nranges ||
+		opaque->level != geometry->lg_base)
+		bx_page_corrupted(index, BufferGetBlockNumber(buffer),
+						  "another page of filters");
+}
+
+/*
+ * Refuses a page whose filters are not one behind the other, or have sizes that
+ * none has: a filter that seems to start elsewhere would lose its keys.
+ */
+void
+bx_block_check_offsets(Relation index, BlockNumber blkno, Page page,
+					   const BxBlockGeometry *geometry)
+{
+	int			n = geometry->nranges;
+	const uint16 *offsets = BxPageGetOffsets(page, n);
+	bool		valid = offsets[0] == 0 && offsets[n] <= BX_BLOCK_SPACE(n);
+
+	for (int i = 0; i < n; i++)
+		valid &= offsets[i] < offsets[i + 1] &&
+			bx_packed_size_is_possible(offsets[i + 1] - offsets[i]);
+	if (!valid)
+		bx_page_corrupted(index, blkno, "impossible offsets of filters");
+}
+
+/* A filter of a page of which check_identity has been happy. */
+char *
+bx_block_get_filter(Relation index, Buffer buffer, const BxBlockGeometry *geometry, int i,
+					Size *size)
+{
+	Page		page = BufferGetPage(buffer);
+	const uint16 *offsets = BxPageGetOffsets(page, geometry->nranges);
+
+	if (offsets[i] >= offsets[i + 1] ||
+		offsets[i + 1] > BX_BLOCK_SPACE(geometry->nranges) ||
+		!bx_packed_size_is_possible(offsets[i + 1] - offsets[i]))
+		bx_page_corrupted(index, BufferGetBlockNumber(buffer),
+						  "impossible offsets of filters");
+	*size = offsets[i + 1] - offsets[i];
+	return BxPageGetContent(page) + offsets[i];
+}
+
+BlockNumber
+bx_block_of_page(uint32 number)
+{
+	uint64		blkno = (uint64) BX_FIRST_BLOCK_BLKNO + number;
+
+	if (blkno > MaxBlockNumber)
+		ereport(ERROR,
+				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+				 errmsg("index would have more than %u pages", MaxBlockNumber)));
+	return (BlockNumber) blkno;
+}
+
+/* Refuses a file that ends before a block that must be there. */
+void
+bx_block_check_length(Relation index, BlockNumber nblocks, BlockNumber blkno)
+{
+	if (blkno >= nblocks)
+		bx_page_corrupted(index, blkno, "there are fewer pages than counted");
+}
+
+/* Copies a page of filters, checked. */
+void
+bx_block_read_page(Relation index, uint32 number, const BxBlockGeometry *geometry,
+				   BufferAccessStrategy strategy, char *copy)
+{
+	BlockNumber blkno = bx_block_of_page(number);
+	Buffer		buffer;
+
+	bx_block_check_length(index, RelationGetNumberOfBlocks(index), blkno);
+	buffer = ReadBufferExtended(index, MAIN_FORKNUM, blkno, RBM_NORMAL,
+								strategy);
+	LockBuffer(buffer, BUFFER_LOCK_SHARE);
+	bx_block_check_identity(index, buffer, BX_PAGE_BLOCK, number, geometry);
+	memcpy(copy, BufferGetPage(buffer), BLCKSZ);
+	UnlockReleaseBuffer(buffer);
+	bx_block_check_offsets(index, blkno, copy, geometry);
+}
+
+/* Adds up what the fill of a page's filters tells. */
+void
+bx_block_measure(const char *image, int nranges, BxBlockFill *sum)
+{
+	const uint16 *offsets = BxPageGetOffsets(image, nranges);
+
+	memset(sum, 0, sizeof(*sum));
+	for (int i = 0; i < nranges; i++)
+	{
+		BxPackedFill fill;
+
+		bx_packed_fill(BxPageGetContent(image) + offsets[i],
+					   offsets[i + 1] - offsets[i], &fill);
+		if (fill.doubt)
+			sum->doubtful++;
+		else if (fill.keys > 0)
+		{
+			sum->filters++;
+			sum->keys += fill.keys;
+			sum->squares += fill.keys * fill.keys;
+			sum->rates += fill.rate;
+			sum->fills += fill.fill;
+			sum->probes += fill.probes;
+		}
+	}
+}
+
+/* The mean rate of the filters that have keys. */
+static double
+rate_of_fill(const BxBlockFill *fill)
+{
+	return fill->filters > 0 ? fill->rates / fill->filters : 0;
+}
+
+/*
+ * Whether a page is so full that a rebuild would make it better: fuller than
+ * when it was made.  Else it is as good as it can be with so many ranges.
+ */
+bool
+bx_block_is_overfull(const char *image, const BxBlockFill *fill, double target)
+{
+	const BxPageOpaqueData *opaque = BxPageGetOpaque(image);
+	double		rate = rate_of_fill(fill);
+
+	return rate > target * BX_RATE_TOLERANCE &&
+		(rate > opaque->rate * BX_RATE_GROWTH ||
+		 fill->keys > opaque->keys * BX_KEYS_TOLERANCE);
+}
+
+/* Notes in a page with all its bits how full it is. */
+void
+bx_block_set_baseline(char *image, int nranges, BxBlockFill *fill)
+{
+	BxPageOpaqueData *opaque = BxPageGetOpaque(image);
+
+	bx_block_measure(image, nranges, fill);
+	opaque->keys = (uint32) ceil(fill->keys);
+	opaque->rate = rate_of_fill(fill);
+	if (fill->doubtful > 0)
+		opaque->flags |= BX_BLOCK_DOUBT;
+}
+
+/* The i-th smallest size that a filter can have. */
+static Size
+nth_size(int i)
+{
+	int			nsmall = BX_PACKED_LINE - BX_PACKED_MIN_SIZE;
+
+	return i < nsmall ? BX_PACKED_MIN_SIZE + i :
+		(Size) (i - nsmall + 1) * BX_PACKED_LINE + BX_PACKED_TRAILER;
+}
+
+static double
+mean_rate(const double *keys, int n, Size size, double target)
+{
+	double		sum = 0;
+
+	for (int i = 0; i < n; i++)
+		sum += bx_packed_rate(keys[i], size, target);
+	return sum / n;
+}
+
+/*
+ * Whether filters of this size will do: on average, and in the last place,
+ * which is what the ranges that come later will be like.
+ */
+static bool
+is_large_enough(const double *keys, int n, Size size, double target)
+{
+	return mean_rate(keys, n, size, target) <= target &&
+		bx_packed_rate(keys[n - 1], size, target) <= target * BX_RATE_TOLERANCE;
+}
+
+/*
+ * The ranges that a page should have, if in n places of the heap, in order, a
+ * range has so many keys: the most with which the rate meets the target.  One
+ * page is the most that a filter can have.
+ */
+int
+bx_block_choose_ranges(const double *keys, int n, double target)
+{
+	int			low = 0;
+	int			high = 0;
+
+	while (nth_size(high + 1) <= BX_BLOCK_SPACE(1))
+		high++;
+	while (low < high)
+	{
+		int			middle = (low + high) / 2;
+
+		if (is_large_enough(keys, n, nth_size(middle), target))
+			high = middle;
+		else
+			low = middle + 1;
+	}
+	return Max(1, (BX_CONTENT_SIZE - sizeof(uint16)) /
+			   (nth_size(low) + sizeof(uint16)));
+}
+
+/* Writes a page that nobody knows of yet, at its place. */
+void
+bx_block_put_page(Relation index, BlockNumber blkno, const char *image)
+{
+	bx_page_extend_to(index, blkno);
+	bx_page_write_new(index, blkno, image, true);
+}
+
+/* Makes the scratch page. */
+void
+bx_block_put_scratch(Relation index, const BxBlockGeometry *geometry)
+{
+	PGAlignedBlock image;
+
+	bx_block_make_even_page(image.data, BX_PAGE_SCRATCH, 0, geometry, 0);
+	bx_block_put_page(index, BX_SCRATCH_BLKNO, image.data);
+}
+
+/* Makes pages without keys. */
+void
+bx_block_put_even_pages(Relation index, const BxBlockGeometry *geometry, uint64 first,
+						uint64 end, double keys)
+{
+	PGAlignedBlock image;
+
+	for (uint64 i = first; i < end; i++)
+	{
+		CHECK_FOR_INTERRUPTS();
+		bx_block_make_even_page(image.data, BX_PAGE_BLOCK, i, geometry, keys);
+		bx_block_put_page(index, bx_block_of_page(i), image.data);
+	}
+}
+
+/*
+ * Tells the planner what all filters together are like.  Those in doubt match
+ * everything, and do not show their keys.  If no filter tells, what is known
+ * stays.
+ */
+void
+bx_block_set_means(BxStats *stats, double filters, double doubtful, double keys,
+				   double rates)
+{
+	if (filters > 0)
+		stats->range_keys = keys / filters;
+	if (filters + doubtful > 0)
+		stats->segment_rate = (rates + doubtful) / (filters + doubtful);
+}

@@ -1,0 +1,311 @@
+/*-------------------------------------------------------------------------
+ *
+ * filter.h
+ *	  Bit arithmetic of the filters: probes, masks, sizing, formulas.
+ *
+ * Pure C: no server, no I/O.  A node's filters are stored transposed in
+ * nslices matrices of nrows rows; each row has a bit for every child.  A key
+ * lives in one slice and there in nprobes rows, so that ANDing these rows
+ * tells for all children at once whether they may hold the key.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef BX_FILTER_H
+#define BX_FILTER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "packed.h"
+
+/*
+ * Where this is defined, vector code may be compiled, to be run if it can.
+ * BX_NO_VECTORS is for testing the rest.
+ */
+#if defined(__x86_64__) && (defined(__clang__) || __GNUC__ >= 5) && \
+	!defined(BX_NO_VECTORS)
+#define BX_HAVE_VECTORS
+#define BX_VECTOR_CODE	__attribute__((target("avx2")))
+#endif
+
+#define BX_MASK_BITS	128
+#define BX_MASK_BYTES	(BX_MASK_BITS / 8)
+
+/* More would cost time and gain nothing at the rates that are allowed. */
+#define BX_MAX_PROBES	24
+
+/* A set of children.  Child c is bit c % 8 of byte c / 8, as on disk. */
+typedef union BxMask
+{
+	uint8_t		byte[BX_MASK_BYTES];
+	uint64_t	word[BX_MASK_BYTES / 8];
+} BxMask;
+
+/* Maps a hash to 0 .. n - 1, in order: a larger hash gets no smaller slot. */
+static inline uint32_t
+bx_filter_slot(uint32_t hash, uint32_t n)
+{
+	return (uint32_t) (((uint64_t) hash * n) >> 32);
+}
+
+/*
+ * Every level uses the key's hash remixed, so that an error on one level says
+ * nothing about another.
+ */
+static inline uint64_t
+bx_filter_level_hash(uint64_t hash, int level)
+{
+	hash += (uint64_t) level * UINT64_C(0x9e3779b97f4a7c15);
+	hash ^= hash >> 32;
+	hash *= UINT64_C(0xd6e8feb86659fd93);
+	hash ^= hash >> 32;
+	hash *= UINT64_C(0xd6e8feb86659fd93);
+	hash ^= hash >> 32;
+	return hash;
+}
+
+/* The slice that a key lives in; lh is its hash for the node's level. */
+static inline uint32_t
+bx_filter_slice(uint64_t lh, uint32_t nslices)
+{
+	return bx_filter_slot((uint32_t) lh, nslices);
+}
+
+/* Walks a key's rows: row = bx_filter_row(x, nrows), x = bx_filter_next(x). */
+static inline uint32_t
+bx_filter_first(uint64_t lh)
+{
+	return (uint32_t) (lh >> 32);
+}
+
+/*
+ * A constant number of rows is a power of two less 4, whatever the page size,
+ * and then shifts are faster than the multiplication.
+ */
+static inline uint32_t
+bx_filter_row(uint32_t x, int nrows)
+{
+	if (__builtin_constant_p(nrows) && ((nrows + 4) & (nrows + 3)) == 0)
+		return (uint32_t) ((((uint64_t) x << __builtin_ctz(nrows + 4)) -
+							((uint64_t) x << 2)) >> 32);
+	return bx_filter_slot(x, (uint32_t) nrows);
+}
+
+static inline uint32_t
+bx_filter_next(uint32_t x)
+{
+	return x * UINT32_C(0x9e3779b9);
+}
+
+static inline void
+bx_mask_fill(BxMask *mask, bool value)
+{
+	memset(mask, value ? 0xFF : 0, sizeof(*mask));
+}
+
+static inline void
+bx_mask_and(BxMask *mask, const BxMask *other)
+{
+	mask->word[0] &= other->word[0];
+	mask->word[1] &= other->word[1];
+}
+
+static inline void
+bx_mask_or(BxMask *mask, const BxMask *other)
+{
+	mask->word[0] |= other->word[0];
+	mask->word[1] |= other->word[1];
+}
+
+static inline bool
+bx_mask_is_empty(const BxMask *mask)
+{
+	return (mask->word[0] | mask->word[1]) == 0;
+}
+
+static inline bool
+bx_mask_test(const BxMask *mask, int child)
+{
+	return (mask->byte[child >> 3] >> (child & 7)) & 1;
+}
+
+static inline void
+bx_mask_set(BxMask *mask, int child)
+{
+	mask->byte[child >> 3] |= (uint8_t) (1 << (child & 7));
+}
+
+/* The first child from "from" on that is in the set, or BX_MASK_BITS. */
+static inline int
+bx_mask_next(const BxMask *mask, int from)
+{
+	while (from < BX_MASK_BITS)
+	{
+		unsigned	rest = mask->byte[from >> 3] >> (from & 7);
+
+		if (rest != 0)
+			return from + __builtin_ctz(rest);
+		from = (from | 7) + 1;
+	}
+	return BX_MASK_BITS;
+}
+
+/* Asks for the cache lines that bx_filter_probe will read. */
+static inline void
+bx_filter_prefetch(const char *rows, int nrows, int nprobes, uint64_t lh)
+{
+	uint32_t	x = bx_filter_first(lh);
+
+	for (int i = 0; i < nprobes; i++)
+	{
+		__builtin_prefetch(rows + (size_t) bx_filter_row(x, nrows) * BX_MASK_BYTES);
+		x = bx_filter_next(x);
+	}
+}
+
+/* The children that may hold the key; rows is the content of its slice. */
+static inline void
+bx_filter_probe(const char *rows, int nrows, int nprobes, uint64_t lh,
+				BxMask *result)
+{
+	uint32_t	x = bx_filter_first(lh);
+
+	bx_mask_fill(result, true);
+	for (int i = 0; i < nprobes; i++)
+	{
+		BxMask		row;
+
+		memcpy(&row, rows + (size_t) bx_filter_row(x, nrows) * BX_MASK_BYTES,
+			   BX_MASK_BYTES);
+		bx_mask_and(result, &row);
+		x = bx_filter_next(x);
+	}
+}
+
+/* Whether one child may hold the key. */
+static inline bool
+bx_filter_test(const char *rows, int nrows, int nprobes, uint64_t lh,
+			   int child)
+{
+	uint32_t	x = bx_filter_first(lh);
+
+	for (int i = 0; i < nprobes; i++)
+	{
+		const char *row = rows + (size_t) bx_filter_row(x, nrows) * BX_MASK_BYTES;
+
+		if (!((row[child >> 3] >> (child & 7)) & 1))
+			return false;
+		x = bx_filter_next(x);
+	}
+	return true;
+}
+
+/* Adds a key to a child's filter. */
+static inline void
+bx_filter_add(char *rows, int nrows, int nprobes, uint64_t lh, int child)
+{
+	uint32_t	x = bx_filter_first(lh);
+
+	for (int i = 0; i < nprobes; i++)
+	{
+		char	   *row = rows + (size_t) bx_filter_row(x, nrows) * BX_MASK_BYTES;
+
+		row[child >> 3] |= (char) (1 << (child & 7));
+		x = bx_filter_next(x);
+	}
+}
+
+/*
+ * A build sets bits in planes: one for every eight children of a slice, with a
+ * byte for each row, and in it a bit for each of the eight.  They become the
+ * columns of bytes of the slice's page.  What is left behind the last row is
+ * never used.
+ */
+#define BX_PLANES		(BX_MASK_BITS / 8)
+#define BX_PLANE_BYTES(nrows)	(((size_t) (nrows) + 63) / 64 * 64)
+
+/* Slices whose planes are filled: n from "first" on, of the node's nslices. */
+typedef struct BxPlanes
+{
+	int			level;
+	int			nrows;
+	int			nprobes;
+	uint32_t	nslices;
+	uint32_t	first;
+	uint32_t	n;
+} BxPlanes;
+
+/*
+ * Adds keys to "scratch", which has one plane for each of the n slices, by
+ * storing the child's bit: nothing has to be read for that, or waited for.
+ * Keys that live in other slices are left out.
+ */
+typedef void (*BxAddKeys) (const BxPlanes *planes, uint8_t *scratch,
+						   uint8_t bit, const uint64_t *keys, size_t nkeys);
+extern void bx_filter_add_keys_scalar(const BxPlanes *planes, uint8_t *scratch,
+									  uint8_t bit, const uint64_t *keys,
+									  size_t nkeys);
+extern BxAddKeys bx_filter_choose_add_keys(void);
+
+/* The bit of a child in its plane. */
+static inline uint8_t
+bx_filter_plane_bit(int child)
+{
+	return (uint8_t) (1 << (child % 8));
+}
+
+extern void bx_filter_merge(const BxPlanes *planes, uint8_t *scratch,
+							uint8_t *to);
+extern void bx_filter_transpose(const uint8_t *planes, size_t stride,
+								char *rows, int nrows);
+
+/* Geometry of a node's filters. */
+typedef struct BxPlan
+{
+	uint32_t	nslices;
+	int			nprobes;
+} BxPlan;
+
+extern double bx_filter_rate(double keys, uint32_t nslices, int nrows,
+							 int nprobes);
+extern double bx_filter_capacity(double rate, int nrows);
+extern BxPlan bx_filter_plan(double keys, double target, int nrows);
+
+extern void bx_filter_count(const char *rows, int nrows, int *bits_set);
+extern double bx_filter_fill_rate(int bits_set, int nrows, int nprobes);
+extern double bx_filter_fill_keys(int bits_set, int nrows, int nprobes);
+
+/*
+ * Counts distinct keys, about (HyperLogLog): the upper bits of a key name a
+ * register, which has one more than the most trailing zeros among its keys.  The
+ * error is 3%.
+ */
+#define BX_DISTINCT_BITS	10
+
+typedef struct BxDistinct
+{
+	uint8_t		most[1 << BX_DISTINCT_BITS];
+} BxDistinct;
+
+static inline void
+bx_distinct_clear(BxDistinct *distinct)
+{
+	memset(distinct, 0, sizeof(*distinct));
+}
+
+static inline void
+bx_distinct_add(BxDistinct *distinct, uint64_t key)
+{
+	uint8_t    *most = &distinct->most[key >> (64 - BX_DISTINCT_BITS)];
+
+	/* a one where the upper bits begin ends the counting there */
+	uint64_t	rest = key | UINT64_C(1) << (64 - BX_DISTINCT_BITS);
+	uint8_t		zeros = (uint8_t) (__builtin_ctzll(rest) + 1);
+
+	*most = zeros > *most ? zeros : *most;
+}
+
+extern double bx_distinct_estimate(const BxDistinct *distinct);
+
+#endif							/* BX_FILTER_H */

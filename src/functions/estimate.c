@@ -1,0 +1,643 @@
+/*-------------------------------------------------------------------------
+ *
+ * estimate.c
+ *	  bloomidx_estimate(): how large an index would be, and how much a lookup
+ *	  would read, before it is built.
+ *
+ * Only the table's size and what ANALYZE has found are looked at.  From these
+ * follow the distinct keys in some consecutive pages, and from them, by the
+ * functions that CREATE INDEX uses, the filters.
+ *
+ * A value with n rows, anywhere in the table, is missing in a part p of the
+ * table with chance (1 - p)^n.  If the table is sorted by the column, equal
+ * values stand together instead.  What is between is weighted by the square of
+ * the column's correlation, as the planner does.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include <math.h>
+
+#include "access/heapam.h"
+#include "access/htup_details.h"
+#include "access/nbtree.h"
+#include "access/table.h"
+#include "access/tupmacs.h"
+#include "catalog/pg_statistic.h"
+#include "catalog/pg_type.h"
+#include "commands/defrem.h"
+#include "fmgr.h"
+#include "funcapi.h"
+#include "miscadmin.h"
+#include "optimizer/plancat.h"
+#include "utils/array.h"
+#include "utils/builtins.h"
+#include "utils/lsyscache.h"
+#include "utils/rel.h"
+#include "utils/syscache.h"
+#include "utils/typcache.h"
+
+#include "../am/am.h"
+#include "../layouts.h"
+#include "functions.h"
+
+PG_FUNCTION_INFO_V1(bloomidx_estimate);
+
+/* Below this a table is small: a B-tree of it is, too. */
+#define SMALL_TABLE_PAGES	1000
+
+/* A value that is in more than this part of the pages is no use. */
+#define MAX_USEFUL_SHARE	0.2
+
+/* A column so close to the table's order is one for BRIN, ... */
+#define BRIN_CORRELATION	0.99
+
+/* ... if that saves anything. */
+#define BRIN_MIN_PAGES		32
+
+/* What is known of a column. */
+typedef struct BxColumnModel
+{
+	bool		analyzed;
+	double		distinct;		/* values, without NULL */
+	double		null_fraction;
+	double		correlation;
+	int			ncommon;		/* the most common values */
+	float4	   *common;			/* and the part of the rows that each has */
+	double		width;			/* bytes of a value that is not NULL */
+	char		align;
+	bool		has_btree;
+	bool		deduplicates;	/* a B-tree stores equal values once */
+} BxColumnModel;
+
+/* What is expected of an index. */
+typedef struct Expectation
+{
+	const BxLayout *layout;
+	int			pages_per_range;
+	double		pages;
+	double		index_pages;	/* that a lookup reads */
+	double		heap_pages;
+} Expectation;
+
+/*
+ * The column
+ * ----------
+ */
+
+/* Looks up the column of a name that can be indexed. */
+static Form_pg_attribute
+find_column(Relation table, const char *name)
+{
+	AttrNumber	attnum = get_attnum(RelationGetRelid(table), name);
+	Oid			am = get_index_am_oid("bloomidx", false);
+	Form_pg_attribute att;
+
+	if (attnum <= 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_COLUMN),
+				 errmsg("column \"%s\" of relation \"%s\" does not exist",
+						name, RelationGetRelationName(table))));
+	att = TupleDescAttr(RelationGetDescr(table), attnum - 1);
+	if (!OidIsValid(GetDefaultOpClass(att->atttypid, am)))
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_OBJECT),
+				 errmsg("data type %s has no default operator class for access method \"%s\"",
+						format_type_be(att->atttypid), "bloomidx")));
+	return att;
+}
+
+/* What a B-tree does with values of the column's type. */
+static void
+look_at_btree(Form_pg_attribute att, BxColumnModel *column)
+{
+	TypeCacheEntry *type = lookup_type_cache(att->atttypid,
+											 TYPECACHE_BTREE_OPFAMILY);
+
+	column->has_btree = OidIsValid(type->btree_opf);
+	column->deduplicates = column->has_btree &&
+		OidIsValid(get_opfamily_proc(type->btree_opf, type->btree_opintype,
+									 type->btree_opintype,
+									 BTEQUALIMAGE_PROC)) &&
+		(!OidIsValid(att->attcollation) ||
+		 get_collation_isdeterministic(att->attcollation));
+}
+
+/* Copies what ANALYZE knows of the distribution. */
+static void
+read_slots(HeapTuple tuple, BxColumnModel *column)
+{
+	AttStatsSlot slot;
+
+	if (get_attstatsslot(&slot, tuple, STATISTIC_KIND_MCV, InvalidOid,
+						 ATTSTATSSLOT_NUMBERS))
+	{
+		column->ncommon = slot.nnumbers;
+		column->common = palloc(sizeof(float4) * Max(slot.nnumbers, 1));
+		memcpy(column->common, slot.numbers, sizeof(float4) * slot.nnumbers);
+		free_attstatsslot(&slot);
+	}
+	if (get_attstatsslot(&slot, tuple, STATISTIC_KIND_CORRELATION, InvalidOid,
+						 ATTSTATSSLOT_NUMBERS))
+	{
+		if (slot.nnumbers > 0)
+			column->correlation = slot.numbers[0];
+		free_attstatsslot(&slot);
+	}
+}
+
+/* Describes a column of a table of so many rows. */
+static void
+describe_column(Relation table, const char *name, double rows,
+				BxColumnModel *column)
+{
+	Form_pg_attribute att = find_column(table, name);
+	HeapTuple	tuple;
+
+	memset(column, 0, sizeof(*column));
+	column->distinct = rows;
+	column->align = att->attalign;
+	column->width = att->attlen > 0 ? att->attlen :
+		get_typavgwidth(att->atttypid, att->atttypmod);
+	look_at_btree(att, column);
+
+	tuple = SearchSysCache3(STATRELATTINH,
+							ObjectIdGetDatum(RelationGetRelid(table)),
+							Int16GetDatum(att->attnum), BoolGetDatum(false));
+	if (HeapTupleIsValid(tuple))
+	{
+		Form_pg_statistic stats = (Form_pg_statistic) GETSTRUCT(tuple);
+
+		column->analyzed = true;
+		column->null_fraction = stats->stanullfrac;
+		if (stats->stawidth > 0)
+			column->width = stats->stawidth;
+		if (stats->stadistinct > 0)
+			column->distinct = stats->stadistinct;
+		else if (stats->stadistinct < 0)
+			column->distinct = rows * -stats->stadistinct;
+		read_slots(tuple, column);
+		ReleaseSysCache(tuple);
+	}
+	column->distinct = Max(Min(column->distinct,
+							   rows * (1 - column->null_fraction)), 1);
+	if (column->distinct < column->ncommon)
+		column->ncommon = (int) column->distinct;
+}
+
+/*
+ * Adds something up over all values of a column: for each, f of its number of
+ * rows.
+ */
+static double
+sum_over_values(const BxTableModel *model, const BxColumnModel *column,
+				double (*f) (double rows, const double *arg),
+				const double *arg)
+{
+	double		others = column->distinct - column->ncommon;
+	double		part = 1 - column->null_fraction;
+	double		sum = 0;
+
+	for (int i = 0; i < column->ncommon; i++)
+	{
+		sum += f(model->rows * column->common[i], arg);
+		part -= column->common[i];
+	}
+	if (others > 0 && part > 0)
+		sum += others * f(model->rows * part / others, arg);
+	return sum;
+}
+
+/* Something between what is right for scattered values and for sorted ones. */
+static double
+interpolate(const BxColumnModel *column, double scattered, double sorted)
+{
+	double		weight = column->correlation * column->correlation;
+
+	return weight * Min(sorted, scattered) + (1 - weight) * scattered;
+}
+
+/* Chance that a value with so many rows is in a part of the table. */
+static double
+chance_in_part(double rows, const double *part)
+{
+	return *part >= 1 ? Min(rows, 1) : -expm1(rows * log1p(-*part));
+}
+
+/* Distinct values of a column in a part of the table. */
+static double
+distinct_in_part(const BxTableModel *model, const BxColumnModel *column,
+				 double part)
+{
+	return interpolate(column,
+					   sum_over_values(model, column, chance_in_part, &part),
+					   column->distinct * part + 1);
+}
+
+/* BxTableModel.keys */
+static double
+keys_in_pages(const BxTableModel *model, double heap_pages)
+{
+	double		part = Min(heap_pages / model->heap_pages, 1);
+	double		rows = model->rows * part;
+	double		keys = 0;
+
+	for (int i = 0; i < model->ncolumns; i++)
+	{
+		const BxColumnModel *column = &model->columns[i];
+		double		nulls = column->null_fraction * rows;
+
+		keys += distinct_in_part(model, column, part) +
+			Min(nulls, 1) + Min(rows - nulls, 1);
+	}
+	return keys;
+}
+
+/* The rows of a value, times the ranges that it is in. */
+static double
+ranges_of_rows(double rows, const double *ranges)
+{
+	return rows * bx_geometry_ranges_hit(*ranges, rows);
+}
+
+static double
+square(double rows, const double *unused)
+{
+	return rows * rows;
+}
+
+/* Ranges with the value of the first column of a row picked at random. */
+static double
+ranges_of_value(const BxTableModel *model, double ranges)
+{
+	const BxColumnModel *column = &model->columns[0];
+	double		rows = model->rows * (1 - column->null_fraction);
+	double		scattered;
+	double		sorted;
+
+	if (rows < 1)
+		return 0;
+	scattered = sum_over_values(model, column, ranges_of_rows, &ranges) / rows;
+	sorted = sum_over_values(model, column, square, NULL) / rows /
+		model->rows * ranges + 1;
+	return Min(interpolate(column, scattered, sorted), ranges);
+}
+
+/*
+ * The B-tree
+ * ----------
+ *
+ * As CREATE INDEX makes it, with the default fillfactor.
+ */
+#define BTREE_LEAF_BYTES	((BLCKSZ - SizeOfPageHeaderData - \
+							  sizeof(BTPageOpaqueData)) * \
+							 (BTREE_DEFAULT_FILLFACTOR / 100.0))
+#define BTREE_INNER_BYTES	((BLCKSZ - SizeOfPageHeaderData - \
+							  sizeof(BTPageOpaqueData)) * \
+							 (BTREE_NONLEAF_FILLFACTOR / 100.0))
+
+/* a build makes lists of row addresses of a tenth of a page */
+#define BTREE_LIST_BYTES	(MAXALIGN_DOWN(BLCKSZ * 10 / 100) - \
+							 sizeof(ItemIdData))
+
+/*
+ * Bytes of an entry with one row address, without line pointer.  Each column
+ * takes its width times the part of the entries in which it is not NULL.
+ */
+static double
+btree_entry_bytes(const BxTableModel *model, bool with_nulls)
+{
+	double		size = sizeof(IndexTupleData);
+	bool		has_nulls = false;
+
+	for (int i = 0; i < model->ncolumns; i++)
+	{
+		const BxColumnModel *column = &model->columns[i];
+		double		nulls = with_nulls ? column->null_fraction : 0;
+
+		/* values with a short header are not aligned */
+		if (column->align == TYPALIGN_DOUBLE)
+			size = MAXALIGN((Size) size);
+		else if (column->align == TYPALIGN_SHORT)
+			size = SHORTALIGN((Size) size);
+		else if (column->width > VARATT_SHORT_MAX || column->width == 4)
+			size = INTALIGN((Size) size);
+		size += column->width * (1 - nulls);
+		has_nulls = has_nulls || nulls > 0;
+	}
+	if (has_nulls)
+		size += sizeof(IndexAttributeBitMapData);
+	return MAXALIGN((Size) ceil(size));
+}
+
+/* Bytes of all entries of a key with so many rows. */
+static double
+btree_key_bytes(double rows, const double *entry)
+{
+	double		addresses = floor((BTREE_LIST_BYTES - *entry) /
+								  sizeof(ItemPointerData));
+	double		full = addresses > 1 ? floor(rows / addresses) : rows;
+	double		rest = addresses > 1 ? rows - full * addresses : 0;
+	double		bytes = 0;
+
+	if (addresses > 1)
+		bytes = full * (BTREE_LIST_BYTES + sizeof(ItemIdData));
+	else
+		bytes = full * (*entry + sizeof(ItemIdData));
+	if (rest > 1)
+		bytes += MAXALIGN((Size) (*entry + rest * sizeof(ItemPointerData))) +
+			sizeof(ItemIdData);
+	else if (rest > 0)
+		bytes += rest * (*entry + sizeof(ItemIdData));
+	return bytes;
+}
+
+/* Bytes of all entries of a B-tree. */
+static double
+btree_bytes(const BxTableModel *model)
+{
+	double		entry = btree_entry_bytes(model, model->ncolumns > 1);
+	double		null_entry = MAXALIGN(sizeof(IndexTupleData) +
+									  sizeof(IndexAttributeBitMapData));
+	double		nulls = model->rows * model->columns[0].null_fraction;
+	bool		deduplicates = true;
+	double		keys = 1;
+
+	for (int i = 0; i < model->ncolumns; i++)
+	{
+		const BxColumnModel *column = &model->columns[i];
+
+		deduplicates = deduplicates && column->deduplicates;
+		keys = Min(keys * (column->distinct + (column->null_fraction > 0)),
+				   model->rows);
+	}
+	if (model->ncolumns > 1)
+		return deduplicates ?
+			keys * btree_key_bytes(model->rows / keys, &entry) :
+			model->rows * (entry + sizeof(ItemIdData));
+	if (deduplicates)
+		return sum_over_values(model, &model->columns[0], btree_key_bytes,
+							   &entry) + btree_key_bytes(nulls, &null_entry);
+	return (model->rows - nulls) * (entry + sizeof(ItemIdData)) +
+		nulls * (null_entry + sizeof(ItemIdData));
+}
+
+/* Expected pages of a B-tree on the same columns; -1 if there can be none. */
+static double
+btree_pages(const BxTableModel *model)
+{
+	double		fanout = floor(BTREE_INNER_BYTES /
+							   (btree_entry_bytes(model, false) +
+								sizeof(ItemIdData)));
+	double		leaves;
+
+	for (int i = 0; i < model->ncolumns; i++)
+	{
+		if (!model->columns[i].has_btree)
+			return -1;
+	}
+	leaves = ceil(btree_bytes(model) / BTREE_LEAF_BYTES);
+	return 1 + leaves + (leaves > 1 ? ceil(leaves / Max(fanout - 1, 1)) : 0);
+}
+
+/*
+ * The index
+ * ---------
+ */
+static void
+expect_index(const BxTableModel *model, const BxLayout *layout, uint8 lg_base,
+			 double rate, Expectation *expected)
+{
+	BxSearchFacts facts = {.target_rate = rate};
+	BxSearchCost cost;
+	double		hit;
+	double		share;
+
+	facts.pages_per_range = expected->pages_per_range = 1 << lg_base;
+	facts.ranges = ceil(model->heap_pages / facts.pages_per_range);
+	expected->layout = layout;
+	expected->pages = layout->estimate(model, lg_base, rate, &facts.stats);
+	hit = ranges_of_value(model, facts.ranges);
+	share = layout->match_fraction(&facts, 1, hit);
+	layout->search_cost(&facts, 1, hit, &cost);
+	expected->index_pages = cost.pages;
+	expected->heap_pages = Min(share * facts.ranges * facts.pages_per_range,
+							   model->heap_pages);
+}
+
+static uint8
+choose_lg_base(const BxTableModel *model, const BxLayout *layout,
+			   int pages_per_range)
+{
+	double		keys[BX_AUTO_MAX_LG_BASE + 1];
+
+	if (pages_per_range > 0)
+		return __builtin_ctz(pages_per_range);
+	for (int lg = 0; lg <= BX_AUTO_MAX_LG_BASE; lg++)
+		keys[lg] = lg == 0 || (1 << lg) <= model->heap_pages ?
+			keys_in_pages(model, 1 << lg) : 0;
+	return bx_geometry_choose_lg_base(layout, keys, model->heap_pages);
+}
+
+/*
+ * The layout with the best balance: the least product of its size and of the
+ * pages that a lookup reads.
+ */
+static void
+choose_layout(const BxTableModel *model, int pages_per_range, double rate,
+			  Expectation *best)
+{
+	const BxLayout *layout = NULL;
+
+	memset(best, 0, sizeof(*best));
+	while ((layout = bx_layout_next(layout)) != NULL)
+	{
+		Expectation expected;
+
+		expect_index(model, layout,
+					 choose_lg_base(model, layout, pages_per_range), rate,
+					 &expected);
+		if (best->layout == NULL ||
+			(expected.index_pages + expected.heap_pages) * expected.pages <
+			(best->index_pages + best->heap_pages) * best->pages)
+			*best = expected;
+	}
+}
+
+static char *
+format_bytes(double bytes)
+{
+	return text_to_cstring(DatumGetTextPP(DirectFunctionCall1(pg_size_pretty,
+															  Int64GetDatum((int64) bytes))));
+}
+
+/* One sentence. */
+static char *
+make_advice(const BxTableModel *model, const Expectation *expected,
+			double btree)
+{
+	double		size = expected->pages * BLCKSZ;
+	double		share = expected->heap_pages / model->heap_pages;
+	double		correlation = fabs(model->columns[0].correlation);
+
+	if (model->heap_pages < SMALL_TABLE_PAGES && btree >= 0)
+		return psprintf("a B-tree is the better choice: the table is small, and %s for a B-tree do not matter",
+						format_bytes(btree));
+	if (share > MAX_USEFUL_SHARE)
+		return psprintf("no index is worth it: a lookup would have to read %.0f%% of the table, because its rows are all over it",
+						100 * share);
+	if (btree >= 0 && btree < 2 * size)
+		return psprintf("a B-tree is the better choice: it needs %s, because it stores each of few distinct values once, and bloomidx needs %s",
+						format_bytes(btree), format_bytes(size));
+	if (correlation > BRIN_CORRELATION && expected->pages > BRIN_MIN_PAGES)
+		return psprintf("consider BRIN with minmax operator class: the table is sorted by the column, so that it would do with much less than %s",
+						format_bytes(size));
+	if (btree < 0)
+		return psprintf("bloomidx is a good choice: it needs %s, and a lookup reads about %.0f pages",
+						format_bytes(size),
+						expected->index_pages + expected->heap_pages);
+	return psprintf("bloomidx is a good choice: it needs %s where a B-tree needs %s, if lookups may read about %.0f pages",
+					format_bytes(size), format_bytes(btree),
+					expected->index_pages + expected->heap_pages);
+}
+
+/*
+ * The function
+ * ------------
+ */
+static void
+check_arguments(double rate, int pages_per_range, double fraction)
+{
+	if (!(rate >= BX_MIN_RATE && rate <= BX_MAX_RATE))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("false_positive_rate must be between %g and %g",
+						BX_MIN_RATE, BX_MAX_RATE)));
+	if (pages_per_range < 0 || pages_per_range > BX_MAX_PAGES_PER_RANGE ||
+		(pages_per_range & (pages_per_range - 1)) != 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("pages_per_range must be 0, which means automatic, or a power of two up to %d",
+						BX_MAX_PAGES_PER_RANGE)));
+	if (!(fraction > 0 && fraction <= 1))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("rows_fraction must be above 0 and at most 1")));
+}
+
+static Relation
+open_table(Oid tableoid)
+{
+	Relation	table;
+
+	bx_open_check_table_access(tableoid, false);
+	table = relation_open(tableoid, AccessShareLock);
+	if (table->rd_rel->relkind != RELKIND_RELATION &&
+		table->rd_rel->relkind != RELKIND_MATVIEW)
+		ereport(ERROR,
+				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
+				 errmsg("\"%s\" is not a table or materialized view",
+						RelationGetRelationName(table))));
+	bx_open_check_storage(table);
+	if (table->rd_tableam != GetHeapamTableAmRoutine())
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("table \"%s\" does not use the heap access method",
+						RelationGetRelationName(table))));
+	return table;
+}
+
+/*
+ * Describes the part of a table that a partial index has.  Values with few
+ * rows may have none of them there.
+ */
+static void
+describe_table(Relation table, ArrayType *columns, double fraction,
+			   BxTableModel *model)
+{
+	Datum	   *names;
+	bool	   *nulls;
+	BlockNumber pages;
+	double		rows;
+	double		allvisfrac;
+
+	deconstruct_array(columns, TEXTOID, -1, false, TYPALIGN_INT, &names,
+					  &nulls, &model->ncolumns);
+	if (model->ncolumns < 1 || model->ncolumns > INDEX_MAX_KEYS)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("number of columns must be between 1 and %d",
+						INDEX_MAX_KEYS)));
+	estimate_rel_size(table, NULL, &pages, &rows, &allvisfrac);
+	model->heap_pages = RelationGetNumberOfBlocks(table);
+	model->rows = rows * fraction;
+	model->columns = palloc(sizeof(BxColumnModel) * model->ncolumns);
+	model->keys = keys_in_pages;
+	for (int i = 0; i < model->ncolumns; i++)
+	{
+		BxColumnModel *column = &model->columns[i];
+
+		if (nulls[i])
+			ereport(ERROR,
+					(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+					 errmsg("column name must not be null")));
+		describe_column(table, TextDatumGetCString(names[i]), rows, column);
+		if (fraction < 1)
+			column->distinct *= -expm1(rows / column->distinct *
+									   log1p(-fraction));
+		column->distinct = Max(column->distinct, column->ncommon);
+	}
+}
+
+Datum
+bloomidx_estimate(PG_FUNCTION_ARGS)
+{
+	double		rate = PG_GETARG_FLOAT8(2);
+	int			pages_per_range = PG_GETARG_INT32(3);
+	double		fraction = PG_GETARG_FLOAT8(4);
+	BxTableModel model;
+	Expectation expected;
+	Relation	table;
+	TupleDesc	tupdesc;
+	double		btree;
+	char	   *advice;
+	Datum		values[7] = {0};
+	bool		nulls[7] = {0};
+
+	check_arguments(rate, pages_per_range, fraction);
+	if (get_call_result_type(fcinfo, NULL, &tupdesc) != TYPEFUNC_COMPOSITE)
+		elog(ERROR, "return type must be a row type");
+	table = open_table(PG_GETARG_OID(0));
+	describe_table(table, PG_GETARG_ARRAYTYPE_P(1), fraction, &model);
+	if (model.heap_pages == 0 || model.rows < 1)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("table \"%s\" has no rows to estimate from",
+						RelationGetRelationName(table)),
+				 errhint("Load some, and ANALYZE it.")));
+	choose_layout(&model, pages_per_range, rate, &expected);
+	btree = btree_pages(&model) * BLCKSZ;
+	advice = make_advice(&model, &expected, btree);
+	for (int i = 0; i < model.ncolumns; i++)
+	{
+		if (!model.columns[i].analyzed)
+		{
+			advice = psprintf("ANALYZE the table first: nothing is known of its values, which are taken to be all distinct (%s)",
+							  advice);
+			break;
+		}
+	}
+
+	values[0] = CStringGetTextDatum(expected.layout->name);
+	values[1] = Int32GetDatum(expected.pages_per_range);
+	values[2] = Int64GetDatum((int64) expected.pages * BLCKSZ);
+	values[3] = Float8GetDatum(expected.index_pages);
+	values[4] = Float8GetDatum(expected.heap_pages);
+	nulls[5] = btree < 0;
+	values[5] = Int64GetDatum((int64) btree);
+	values[6] = CStringGetTextDatum(advice);
+	relation_close(table, AccessShareLock);
+	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(tupdesc),
+													  values, nulls)));
+}

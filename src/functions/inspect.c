@@ -1,0 +1,534 @@
+/*-------------------------------------------------------------------------
+ *
+ * inspect.c
+ *	  SQL functions that show an index: what it is made of, how full it is,
+ *	  what a search finds, and how often in vain.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include <math.h>
+
+#include "access/genam.h"
+#include "access/htup_details.h"
+#include "access/table.h"
+#include "executor/instrument.h"
+#include "fmgr.h"
+#include "funcapi.h"
+#include "lib/stringinfo.h"
+#include "miscadmin.h"
+#include "parser/parse_coerce.h"
+#include "utils/builtins.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+#include "utils/rel.h"
+#include "utils/snapmgr.h"
+#include "utils/tuplestore.h"
+
+#include "../am/am.h"
+#include "../layouts.h"
+#include "functions.h"
+
+PG_FUNCTION_INFO_V1(bloomidx_info);
+PG_FUNCTION_INFO_V1(bloomidx_segments);
+PG_FUNCTION_INFO_V1(bloomidx_blocks);
+PG_FUNCTION_INFO_V1(bloomidx_probe);
+PG_FUNCTION_INFO_V1(bloomidx_measure);
+
+#define MAX_PROBES			10000000
+
+/*
+ * Free pages are worth a note if they are at least this part of the index, and
+ * the index has at least so many bytes.
+ */
+#define FREE_FRACTION		2
+#define FREE_SIZE			(1024 * 1024)
+
+/*
+ * An index that is looked at, and the rows that are to be shown.  What is shown
+ * fits the one copy of the metapage.
+ */
+typedef struct Inspection
+{
+	Relation	heap;
+	Relation	index;
+	BlockNumber first_blocks;	/* of the index, before meta was read */
+	BxMetaPageData meta;
+	const BxLayout *layout;
+	TupleDesc	tupdesc;
+	Tuplestorestate *rows;
+} Inspection;
+
+static void
+begin_inspection(Inspection *inspection, Oid indexoid, bool reveals_data)
+{
+	bx_open_check_access(indexoid, reveals_data);
+	bx_open(indexoid, AccessShareLock, true, AccessShareLock,
+			&inspection->heap, &inspection->index);
+	inspection->first_blocks = RelationGetNumberOfBlocks(inspection->index);
+	bx_meta_read(inspection->index, &inspection->meta);
+	inspection->layout = bx_layout_by_id(inspection->index,
+										 inspection->meta.layout);
+	BX_PAUSE(BX_PAUSE_INSPECT);
+}
+
+static void
+end_inspection(Inspection *inspection)
+{
+	index_close(inspection->index, AccessShareLock);
+	table_close(inspection->heap, AccessShareLock);
+}
+
+/* Makes the store of the rows; what does not fit in work_mem goes to disk. */
+static void
+begin_rows(Inspection *inspection, FunctionCallInfo fcinfo)
+{
+	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+	MemoryContext oldcxt;
+
+	if (rsinfo == NULL || !IsA(rsinfo, ReturnSetInfo) ||
+		!(rsinfo->allowedModes & SFRM_Materialize))
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("set-valued function called in context that cannot accept a set")));
+	oldcxt = MemoryContextSwitchTo(rsinfo->econtext->ecxt_per_query_memory);
+	if (get_call_result_type(fcinfo, NULL, &inspection->tupdesc) !=
+		TYPEFUNC_COMPOSITE)
+		elog(ERROR, "return type must be a row type");
+	inspection->rows =
+		tuplestore_begin_heap((rsinfo->allowedModes & SFRM_Materialize_Random) != 0,
+							  false, work_mem);
+	rsinfo->returnMode = SFRM_Materialize;
+	rsinfo->setResult = inspection->rows;
+	rsinfo->setDesc = inspection->tupdesc;
+	MemoryContextSwitchTo(oldcxt);
+}
+
+/* The single row of a function that returns one. */
+static Datum
+make_row(FunctionCallInfo fcinfo, Datum *values, bool *nulls)
+{
+	TupleDesc	tupdesc;
+
+	if (get_call_result_type(fcinfo, NULL, &tupdesc) != TYPEFUNC_COMPOSITE)
+		elog(ERROR, "return type must be a row type");
+	return HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(tupdesc), values,
+											 nulls));
+}
+
+/*
+ * bloomidx_info
+ * -------------
+ */
+typedef struct Totals
+{
+	int64		filters;		/* segments or pages */
+	int64		partitions;
+	int64		summarized;
+	int64		pages;			/* that something names */
+	double		ranges;			/* that have keys */
+	double		keys;
+	double		rates;			/* of the ranges, summed up */
+	int64		overfull;
+	int64		doubtful;
+	int64		missing;
+	int64		shadows;
+} Totals;
+
+static void
+add_unit(void *arg, const BxUnit *unit)
+{
+	Totals	   *totals = arg;
+
+	totals->pages += unit->pages;
+	totals->overfull += unit->overfull;
+	totals->missing += unit->missing;
+	switch (unit->kind)
+	{
+		case BX_UNIT_DIRECTORY:
+			break;
+		case BX_UNIT_SUMMARY:
+			totals->partitions++;
+			totals->summarized += unit->pages > 0;
+			break;
+		case BX_UNIT_FILTERS:
+			totals->filters++;
+			totals->doubtful += unit->doubt;
+			totals->ranges += unit->measure.nchildren;
+			totals->keys += unit->measure.all_keys;
+			totals->rates += unit->measure.rate * unit->measure.nchildren *
+				unit->upper_rate;
+			break;
+		case BX_UNIT_SHADOW:
+			totals->shadows++;
+			break;
+	}
+}
+
+static void
+add_note(StringInfo notes, const char *note)
+{
+	appendStringInfo(notes, "%s%s", notes->len > 0 ? "; " : "", note);
+}
+
+/* Whether a REINDEX would build it with other options than it was. */
+static bool
+options_changed(const Inspection *inspection)
+{
+	const BxMetaPageData *meta = &inspection->meta;
+	BxOptions	options;
+
+	bx_options_get(inspection->index, &options);
+	return options.layout != meta->layout ||
+		options.false_positive_rate != meta->false_positive_rate ||
+		(options.pages_per_range > 0 && meta->lg_base != BX_LG_BASE_UNSET &&
+		 options.pages_per_range != 1 << meta->lg_base);
+}
+
+/* Says what is wrong and what to do about it; NULL if nothing is. */
+static char *
+make_note(const Inspection *inspection, const Totals *totals,
+		  int64 index_pages, int64 free_pages)
+{
+	StringInfoData notes;
+	const char *remedy = bx_repair_needs_user_code(inspection->index) ?
+	"call bloomidx_summarize()" : "VACUUM the table";
+
+	initStringInfo(&notes);
+	if (totals->overfull > 0)
+		add_note(&notes, psprintf("sets of filters with more keys than they were made for: %lld, %s",
+								  (long long) totals->overfull, remedy));
+	if (totals->missing > 0)
+		add_note(&notes, psprintf("partitions without summary: %lld, %s",
+								  (long long) totals->missing, remedy));
+	if (totals->doubtful > 0)
+		add_note(&notes, psprintf("sets of filters with ranges that match everything: %lld, %s",
+								  (long long) totals->doubtful, remedy));
+	if (totals->shadows > 0)
+		add_note(&notes, "filters are being rebuilt, or a rebuild was interrupted, VACUUM the table if no other VACUUM is at it");
+	if (options_changed(inspection))
+		add_note(&notes, "options were changed after the index was built, REINDEX it");
+	if (free_pages * FREE_FRACTION >= index_pages &&
+		index_pages >= FREE_SIZE / BLCKSZ)
+		add_note(&notes, "at least half of the pages are free, REINDEX it if VACUUM does not give them back");
+	return notes.len > 0 ? notes.data : NULL;
+}
+
+Datum
+bloomidx_info(PG_FUNCTION_ARGS)
+{
+	Inspection	inspection;
+	Totals		totals = {0};
+	BxMetaPageData *meta = &inspection.meta;
+	bool		is_set;
+	int64		index_pages;
+	int64		free_pages;
+	char	   *note;
+	Datum		values[14] = {0};
+	bool		nulls[14] = {0};
+	int			i = 0;
+
+	begin_inspection(&inspection, PG_GETARG_OID(0), false);
+	inspection.layout->walk(inspection.index, meta, add_unit, &totals);
+
+	/*
+	 * Taken afterwards, so it counts all that has been seen.  If there was no
+	 * key, nothing has, and the first one may have come since.
+	 */
+	is_set = meta->lg_base != BX_LG_BASE_UNSET;
+	index_pages = is_set ? RelationGetNumberOfBlocks(inspection.index) :
+		inspection.first_blocks;
+	free_pages = Max(index_pages - totals.pages, 0);
+	note = make_note(&inspection, &totals, index_pages, free_pages);
+
+	values[i++] = CStringGetTextDatum(inspection.layout->name);
+	values[i++] = Int32GetDatum(meta->version);
+	nulls[i] = !is_set;
+	values[i++] = Int32GetDatum(is_set ? 1 << meta->lg_base : 0);
+	values[i++] = Float8GetDatum(meta->false_positive_rate);
+	values[i++] = Int64GetDatum(!is_set ? 0 : (int64)
+								bx_geometry_ranges(RelationGetNumberOfBlocks(inspection.heap),
+												   meta->lg_base));
+	values[i++] = Int64GetDatum(totals.filters);
+	values[i++] = Int64GetDatum(totals.partitions);
+	values[i++] = Int64GetDatum(totals.summarized);
+	values[i++] = Int64GetDatum(index_pages);
+	values[i++] = Int64GetDatum(free_pages);
+	values[i++] = Int64GetDatum((int64) rint(totals.keys));
+	nulls[i] = nulls[i + 1] = !(totals.keys > 0);
+	values[i++] = Float8GetDatum((index_pages - free_pages) * BLCKSZ * 8.0 /
+								 Max(totals.keys, 1));
+	values[i++] = Float8GetDatum(totals.rates / Max(totals.ranges, 1));
+	nulls[i] = note == NULL;
+	values[i++] = note ? CStringGetTextDatum(note) : (Datum) 0;
+
+	end_inspection(&inspection);
+	PG_RETURN_DATUM(make_row(fcinfo, values, nulls));
+}
+
+/*
+ * bloomidx_segments, bloomidx_blocks
+ * ----------------------------------
+ */
+
+/* Shows a segment or page; both functions have the same columns. */
+static void
+show_unit(void *arg, const BxUnit *unit)
+{
+	Inspection *inspection = arg;
+	int64		first = (int64) unit->first_range << inspection->meta.lg_base;
+	int64		end = first +
+	((int64) unit->nranges << inspection->meta.lg_base);
+	Datum		values[12];
+	bool		nulls[12] = {0};
+	int			i = 0;
+
+	if (unit->kind != BX_UNIT_FILTERS)
+		return;
+	values[i++] = Int64GetDatum(unit->number);
+	values[i++] = Int64GetDatum(first);
+	values[i++] = Int64GetDatum(Min(end - 1, (int64) MaxBlockNumber));
+	values[i++] = Int64GetDatum(unit->block);
+	values[i++] = Int64GetDatum(unit->pages);
+	values[i++] = Int32GetDatum(unit->probes);
+	values[i++] = Int32GetDatum(unit->measure.nchildren);
+	values[i++] = Int32GetDatum(unit->measure.nfull);
+	values[i++] = Float8GetDatum(unit->measure.fill);
+	values[i++] = Float8GetDatum(rint(unit->measure.all_keys));
+	values[i++] = Float8GetDatum(unit->planned_keys);
+	values[i++] = Float8GetDatum(unit->measure.rate);
+	tuplestore_putvalues(inspection->rows, inspection->tupdesc, values, nulls);
+}
+
+static Datum
+show_units(FunctionCallInfo fcinfo, const char *function)
+{
+	Inspection	inspection;
+
+	begin_inspection(&inspection, PG_GETARG_OID(0), false);
+	if (strcmp(inspection.layout->shown_by, function) != 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
+				 errmsg("index \"%s\" has layout \"%s\"",
+						RelationGetRelationName(inspection.index),
+						inspection.layout->name),
+				 errhint("Use %s().", inspection.layout->shown_by)));
+	begin_rows(&inspection, fcinfo);
+	inspection.layout->walk(inspection.index, &inspection.meta, show_unit,
+							&inspection);
+	end_inspection(&inspection);
+	return (Datum) 0;
+}
+
+Datum
+bloomidx_segments(PG_FUNCTION_ARGS)
+{
+	return show_units(fcinfo, "bloomidx_segments");
+}
+
+Datum
+bloomidx_blocks(PG_FUNCTION_ARGS)
+{
+	return show_units(fcinfo, "bloomidx_blocks");
+}
+
+/*
+ * bloomidx_probe
+ * --------------
+ */
+
+/*
+ * Finds how a value of some type is hashed, if an operator of the
+ * column's family compares the two.
+ */
+static bool
+find_hasher(Relation index, int attnum, Oid type, BxHasher *hasher)
+{
+	Oid			own = index->rd_opcintype[attnum - 1];
+	Oid			column = getBaseType(TupleDescAttr(RelationGetDescr(index),
+												   attnum - 1)->atttypid);
+
+	type = getBaseType(type);
+	if (type == column || IsBinaryCoercible(type, column) ||
+		(!IsPolymorphicType(own) && IsBinaryCoercible(type, own)))
+		type = own;
+	else if (IsPolymorphicType(own) ||
+			 !OidIsValid(get_opfamily_member(index->rd_opfamily[attnum - 1],
+											 own, type, BX_EQUAL_STRATEGY)))
+		return false;
+	bx_hasher_init(hasher, index, attnum, type);
+	return true;
+}
+
+/*
+ * The key of the value that is looked for; NULL has one, too.  The value is the
+ * caller's, and is hashed as a search by the caller would do it.
+ */
+static uint64
+hash_key(FunctionCallInfo fcinfo, Relation index, int attnum)
+{
+	Oid			type = get_fn_expr_argtype(fcinfo->flinfo, 1);
+	BxHasher	hasher;
+
+	if (attnum < 1 || attnum > IndexRelationGetNumberOfKeyAttributes(index))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("index \"%s\" has no column %d",
+						RelationGetRelationName(index), attnum)));
+	if (!OidIsValid(type))
+		elog(ERROR, "could not determine the type of the key");
+	if (!find_hasher(index, attnum, type, &hasher))
+		ereport(ERROR,
+				(errcode(ERRCODE_DATATYPE_MISMATCH),
+				 errmsg("a key of type %s cannot be looked for in column %d of index \"%s\", which is of type %s",
+						format_type_be(type), attnum,
+						RelationGetRelationName(index),
+						format_type_be(TupleDescAttr(RelationGetDescr(index),
+													 attnum - 1)->atttypid))));
+	if (PG_ARGISNULL(1))
+		return bx_hash_marker(attnum, true);
+	return bx_hasher_key(&hasher, PG_GETARG_DATUM(1));
+}
+
+/*
+ * Searches for a single key, in the current memory context, and calls back for
+ * the heap pages that may have it.
+ */
+static void
+search_key(const Inspection *inspection, uint64 key, BxFoundCallback found,
+		   void *arg)
+{
+	BxSearch	search = {0};
+	BxQuery		query;
+
+	if (!bx_geometry_get(inspection->index, &search.geometry))
+		return;
+	bx_query_init(&query, 1);
+	bx_query_start_condition(&query, 1);
+	bx_query_add_element(&query, key);
+	bx_query_end_condition(&query);
+	search.index = inspection->index;
+	search.snapshot = GetActiveSnapshot();
+	search.query = &query;
+	search.heap_blocks = RelationGetNumberOfBlocks(inspection->heap);
+	search.found = found;
+	search.arg = arg;
+	inspection->layout->search(&search);
+}
+
+static void
+show_range(void *arg, BlockNumber first, uint32 npages)
+{
+	Inspection *inspection = arg;
+	Datum		values[2];
+	bool		nulls[2] = {0};
+
+	values[0] = Int64GetDatum(first);
+	values[1] = Int64GetDatum((int64) first + npages - 1);
+	tuplestore_putvalues(inspection->rows, inspection->tupdesc, values, nulls);
+}
+
+/* The heap pages that a search for a key would read. */
+Datum
+bloomidx_probe(PG_FUNCTION_ARGS)
+{
+	Inspection	inspection;
+	uint64		key;
+
+	/* the key alone may be NULL */
+	if (PG_ARGISNULL(0) || PG_ARGISNULL(2))
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				 errmsg("index and column number must not be null")));
+	begin_inspection(&inspection, PG_GETARG_OID(0), true);
+	key = hash_key(fcinfo, inspection.index, PG_GETARG_INT32(2));
+	begin_rows(&inspection, fcinfo);
+	search_key(&inspection, key, show_range, &inspection);
+	end_inspection(&inspection);
+	return (Datum) 0;
+}
+
+/*
+ * bloomidx_measure
+ * ----------------
+ */
+typedef struct Matches
+{
+	double		ranges;
+	double		pages;
+} Matches;
+
+static void
+count_match(void *arg, BlockNumber first, uint32 npages)
+{
+	Matches    *matches = arg;
+
+	matches->ranges++;
+	matches->pages += npages;
+}
+
+static int64
+pages_accessed(void)
+{
+	return pgBufferUsage.shared_blks_hit + pgBufferUsage.shared_blks_read +
+		pgBufferUsage.local_blks_hit + pgBufferUsage.local_blks_read;
+}
+
+/* Searches for keys that no row has, one by one. */
+static void
+search_in_vain(Inspection *inspection, int probes, Matches *matches)
+{
+	MemoryContext cxt = AllocSetContextCreate(CurrentMemoryContext,
+											  "bloomidx search",
+											  ALLOCSET_DEFAULT_SIZES);
+	MemoryContext oldcxt = MemoryContextSwitchTo(cxt);
+
+	for (int i = 0; i < probes; i++)
+	{
+		uint64		key;
+
+		CHECK_FOR_INTERRUPTS();
+		if (!pg_strong_random(&key, sizeof(key)))
+			elog(ERROR, "could not generate a random number");
+		search_key(inspection, key, count_match, matches);
+		MemoryContextReset(cxt);
+	}
+	MemoryContextSwitchTo(oldcxt);
+	MemoryContextDelete(cxt);
+}
+
+Datum
+bloomidx_measure(PG_FUNCTION_ARGS)
+{
+	int32		probes = PG_GETARG_INT32(1);
+	Inspection	inspection;
+	Matches		matches = {0};
+	int64		accessed;
+	double		ranges = 0;
+	Datum		values[5];
+	bool		nulls[5] = {0};
+
+	if (probes < 1 || probes > MAX_PROBES)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("number of probes must be between 1 and %d",
+						MAX_PROBES)));
+	begin_inspection(&inspection, PG_GETARG_OID(0), false);
+	if (inspection.meta.lg_base != BX_LG_BASE_UNSET)
+		ranges = bx_geometry_ranges(RelationGetNumberOfBlocks(inspection.heap),
+									inspection.meta.lg_base);
+
+	accessed = pages_accessed();
+	search_in_vain(&inspection, probes, &matches);
+	accessed = pages_accessed() - accessed;
+
+	values[0] = Int32GetDatum(probes);
+	values[1] = Int64GetDatum((int64) ranges);
+	nulls[2] = ranges == 0;
+	values[2] = Float8GetDatum(nulls[2] ? 0 : matches.ranges / probes / ranges);
+	values[3] = Float8GetDatum((double) accessed / probes);
+	values[4] = Float8GetDatum(matches.pages / probes);
+	end_inspection(&inspection);
+	PG_RETURN_DATUM(make_row(fcinfo, values, nulls));
+}

@@ -1,0 +1,90 @@
+/*-------------------------------------------------------------------------
+ *
+ * summarize.c
+ *	  bloomidx_summarize(): does what VACUUM does to an index, on demand.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/table.h"
+#include "access/xact.h"
+#include "access/xlog.h"
+#include "catalog/index.h"
+#include "fmgr.h"
+#include "miscadmin.h"
+#include "storage/lmgr.h"
+#include "utils/acl.h"
+#include "utils/lsyscache.h"
+#include "utils/rel.h"
+
+#include "../layouts.h"
+#include "functions.h"
+
+PG_FUNCTION_INFO_V1(bloomidx_summarize);
+
+/*
+ * Refuses to rebuild filters by definitions that may be rolled back.  Filters
+ * are not part of a transaction.  If the current transaction has changed a
+ * function of the index or a type that is in its values, and rolls back after
+ * the filters have been rebuilt by that, rows are lost.
+ */
+static void
+check_transaction(Relation index)
+{
+	bool		depends = bx_repair_needs_user_code(index);
+
+	for (int i = 0; i < IndexRelationGetNumberOfKeyAttributes(index); i++)
+		depends = depends || bx_hash_looks_into_values(index, i + 1);
+	if (depends && TransactionIdIsValid(GetTopTransactionIdIfAny()))
+		ereport(ERROR,
+				(errcode(ERRCODE_ACTIVE_SQL_TRANSACTION),
+				 errmsg("cannot rebuild filters of index \"%s\" in a transaction that has written data",
+						RelationGetRelationName(index)),
+				 errdetail("The keys depend on functions or types that the transaction may have changed."),
+				 errhint("Call bloomidx_summarize() in a transaction of its own.")));
+}
+
+/*
+ * Does what VACUUM does to an index, on demand.
+ *
+ * It does not wait for its lock on the table, which excludes VACUUM and other
+ * maintenance.  The caller's statement has a snapshot, and REINDEX
+ * CONCURRENTLY, which has that lock, waits for older snapshots to end.  Each
+ * would wait for the other, and the deadlock detector might choose REINDEX,
+ * which would leave an invalid index behind.  VACUUM takes the lock before it
+ * has a snapshot; a function cannot.
+ */
+Datum
+bloomidx_summarize(PG_FUNCTION_ARGS)
+{
+	Oid			indexoid = PG_GETARG_OID(0);
+	Relation	heap;
+	Relation	index;
+	BxIdentity	identity;
+	BxRepair	repair;
+
+	if (RecoveryInProgress())
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("recovery is in progress"),
+				 errhint("Indexes cannot be summarized during recovery.")));
+
+	/* the owner may VACUUM; look before any lock makes others wait */
+	if (!bx_object_ownercheck(indexoid, GetUserId()))
+		aclcheck_error(ACLCHECK_NOT_OWNER, OBJECT_INDEX,
+					   get_rel_name(indexoid));
+
+	bx_open(indexoid, ShareUpdateExclusiveLock, false, RowExclusiveLock, &heap,
+			&index);
+	check_transaction(index);
+
+	bx_open_become_owner(heap, &identity);
+	bx_repair_index(bx_layout_of(index), heap, index, false, NULL, DEBUG1, &repair);
+	bx_open_become_caller(&identity);
+
+	index_close(index, RowExclusiveLock);
+	table_close(heap, ShareUpdateExclusiveLock);
+	PG_RETURN_INT32((int32) (repair.segments + repair.summaries +
+							 repair.pages));
+}

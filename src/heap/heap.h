@@ -1,0 +1,60 @@
+/*-------------------------------------------------------------------------
+ *
+ * heap.h
+ *	  Reading the table: the keys of every tuple version in ranges of pages, and
+ *	  the rows on some pages that may match.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef BX_HEAP_H
+#define BX_HEAP_H
+
+#include "postgres.h"
+
+#include "access/genam.h"
+#include "access/relscan.h"
+#include "nodes/execnodes.h"
+#include "nodes/tidbitmap.h"
+#include "utils/snapshot.h"
+
+#include "../compat.h"
+#include "../debug.h"
+#include "../key/key.h"
+
+/* heapscan.c */
+typedef struct BxHeapScan BxHeapScan;
+typedef void (*BxRangeCallback) (void *arg, uint32 range, double done,
+								 const uint64 *keys, Size nkeys, bool doubt);
+extern BxHeapScan *bx_heapscan_begin(Relation heap, Relation index,
+									 IndexInfo *indexInfo, Size memory);
+extern void bx_heapscan_set_snapshot(BxHeapScan *scan, Snapshot snapshot);
+extern void bx_heapscan_block(BxHeapScan *scan, BlockNumber blkno);
+extern Size bx_heapscan_keys(BxHeapScan *scan, const uint64 **keys,
+							 bool *doubt);
+extern void bx_heapscan_clear(BxHeapScan *scan);
+extern void bx_heapscan_ranges(BxHeapScan *scan, uint8 lg_base,
+							   uint64 first_range, uint64 end_range,
+							   BlockNumber heap_blocks,
+							   BxRangeCallback callback, void *arg);
+extern void bx_heapscan_tuples(BxHeapScan *scan, double *heap_tuples,
+							   double *index_tuples);
+extern void bx_heapscan_end(BxHeapScan *scan);
+
+/*
+ * If a search finds no more pages than this, it looks at their rows (rows.c).
+ * For one value that spares the executor most of its work.  More pages than
+ * the values can be expected on, four ranges each, may have many rows that
+ * match.  And they are read before the first row is returned, whether or not
+ * it is the only one that somebody wants.
+ */
+#define BX_FEW_PAGES(elements, pages_per_range) \
+	Min(Max(64, 4.0 * (elements) * (pages_per_range)), 16384)
+
+/* rows.c */
+typedef struct BxRows BxRows;
+extern BxRows *bx_rows_begin(IndexScanDesc scan, Relation heap,
+							 const BxQuery *query);
+extern void bx_rows_add(BxRows *rows, const BlockNumber *pages,
+						uint32 npages, TIDBitmap *tbm);
+
+#endif							/* BX_HEAP_H */

@@ -1,0 +1,611 @@
+/*-------------------------------------------------------------------------
+ *
+ * heapscan.c
+ *	  Collects the keys of every tuple version on some heap pages.
+ *
+ * A filter may hold too many keys, never too few.  So every version on a page
+ * counts, whoever can see it, unless the transaction that inserted it aborted:
+ * then nobody ever will.  That is more than table_index_build_scan() gives,
+ * which leaves out versions that are dead, or that were HOT-updated and are
+ * still visible to older snapshots, here or on a standby.  With all versions
+ * in, the index is good for every snapshot at once, and it does not matter
+ * whether a HOT update happens behind the scan.
+ *
+ * A version that is not certainly live (deleted, or inserted by another
+ * transaction that is still in progress) must not make the scan fail, and is
+ * used only for what is in the tuple itself.  Where more is needed, because
+ * the index has an expression or a predicate, or because the value is stored
+ * out of line and its TOAST rows may be gone, the pages are reported as in
+ * doubt, which makes their filter match everything.
+ *
+ * No tuple of an aborted transaction is read: the table's descriptor may not
+ * describe it (see rows.c).  The descriptor does describe a tuple whose
+ * inserter is still in progress.  The only way for it not to is that the
+ * inserter has altered the table, and then the inserter holds an
+ * AccessExclusiveLock on the table until it ends, so that no caller of ours,
+ * all of whom have the table locked, could be here.  Types are another matter:
+ * the inserter may have altered a composite type, which locks only the type,
+ * and its value may have attributes that we do not know of yet.  So the value
+ * of such a tuple is used only if no function of its type is needed to hash
+ * it; else the pages are in doubt.
+ *
+ * The line pointers of a page are collected under one share lock.  Then only
+ * the pin is kept, which prevents pruning, so the tuples stay where they are
+ * while their values are hashed: that may run a user's code, which must not
+ * happen under a content lock.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/heapam.h"
+#include "access/htup_details.h"
+#include "access/tableam.h"
+#include "access/xact.h"
+#include "catalog/index.h"
+#include "executor/executor.h"
+#include "miscadmin.h"
+#include "port/pg_bitutils.h"
+#include "storage/bufmgr.h"
+#include "utils/rel.h"
+
+#include "heap.h"
+
+/* How much of a version may be used. */
+typedef enum Usability
+{
+	USE_ALL,					/* certainly live */
+	USE_TUPLE,					/* what is in the tuple itself */
+	USE_BYTES					/* likewise, if no function is called */
+} Usability;
+
+/* a version to look at */
+typedef struct Version
+{
+	OffsetNumber offnum;
+	Usability	usability;
+} Version;
+
+struct BxHeapScan
+{
+	Relation	heap;
+	Relation	index;
+	IndexInfo  *indexInfo;
+	int			natts;
+	bool		computed;		/* has an expression or a predicate */
+	bool		direct;			/* columns are read straight from the tuple */
+	bool		allocates;		/* a row may need memory */
+	BxHasher	hashers[INDEX_MAX_KEYS];
+	BufferAccessStrategy strategy;
+	Snapshot	snapshot;		/* only what it sees; NULL: all versions */
+	EState	   *estate;
+	ExprContext *econtext;
+	TupleTableSlot *slot;
+	ExprState  *predicate;
+
+	double		heap_tuples;	/* live ones */
+	double		index_tuples;	/* of these, in the index */
+
+	/* collected since the last clear: distinct keys, and a hash table of them */
+	uint64	   *keys;
+	Size		nkeys;
+	Size		allocated;
+	uint64	   *table;			/* 0 where there is none */
+	Size		table_size;		/* slots in use, a power of two */
+	Size		table_allocated;
+	Size		limit;			/* keys that fit in memory */
+	bool		doubt;
+	bool		seen_null[INDEX_MAX_KEYS];
+	bool		seen_not_null[INDEX_MAX_KEYS];
+};
+
+/* keys that one page can add */
+#define MAX_KEYS_PER_PAGE(scan)		((Size) MaxHeapTuplesPerPage * (scan)->natts)
+
+/*
+ * The hash table is at most half full, so after doubling at least a quarter:
+ * memory that a key takes at most.
+ */
+#define BYTES_PER_KEY		(sizeof(uint64) * 5)
+#define SMALLEST_TABLE		64
+
+/*
+ * Whether heap_getattr gets at the index columns as fast as deforming the
+ * tuple once: there is one only, or they come before all of variable length.
+ */
+static bool
+is_direct(BxHeapScan *scan)
+{
+	TupleDesc	desc = RelationGetDescr(scan->heap);
+	int			nfixed = 0;
+
+	if (scan->computed)
+		return false;
+	while (nfixed < desc->natts && TupleDescAttr(desc, nfixed)->attlen > 0)
+		nfixed++;
+	for (int i = 0; i < scan->natts && scan->natts > 1; i++)
+	{
+		if (scan->indexInfo->ii_IndexAttrNumbers[i] > nfixed + 1)
+			return false;
+	}
+	return true;
+}
+
+/* Starts collecting.  The caller keeps heap, index and indexInfo alive. */
+BxHeapScan *
+bx_heapscan_begin(Relation heap, Relation index, IndexInfo *indexInfo,
+				  Size memory)
+{
+	BxHeapScan *scan = palloc0(sizeof(BxHeapScan));
+
+	scan->heap = heap;
+	scan->index = index;
+	scan->indexInfo = indexInfo;
+	scan->natts = IndexRelationGetNumberOfKeyAttributes(index);
+	scan->computed = indexInfo->ii_Expressions != NIL ||
+		indexInfo->ii_Predicate != NIL;
+	scan->direct = is_direct(scan);
+	scan->allocates = scan->computed;
+	for (int i = 0; i < scan->natts; i++)
+	{
+		bx_hasher_init(&scan->hashers[i], index, i + 1, InvalidOid);
+		scan->allocates |= !scan->hashers[i].is_fixed;
+	}
+	scan->strategy = GetAccessStrategy(BAS_BULKREAD);
+	scan->estate = CreateExecutorState();
+	scan->econtext = GetPerTupleExprContext(scan->estate);
+	scan->slot = table_slot_create(heap, NULL);
+	scan->econtext->ecxt_scantuple = scan->slot;
+	scan->predicate = ExecPrepareQual(indexInfo->ii_Predicate, scan->estate);
+
+	/* a scan that failed may have left its own, which are gone */
+	indexInfo->ii_ExpressionsState = NIL;
+
+	/* one page must always fit, and the markers */
+	scan->limit = Max(memory / BYTES_PER_KEY, 2 * MAX_KEYS_PER_PAGE(scan));
+	scan->allocated = MAX_KEYS_PER_PAGE(scan) + 2 * scan->natts;
+	scan->keys = palloc(sizeof(uint64) * scan->allocated);
+	scan->table_size = scan->table_allocated = SMALLEST_TABLE;
+	scan->table = palloc0(sizeof(uint64) * scan->table_allocated);
+	return scan;
+}
+
+/* Has the scan collect only the rows that a snapshot sees. */
+void
+bx_heapscan_set_snapshot(BxHeapScan *scan, Snapshot snapshot)
+{
+	scan->snapshot = snapshot;
+}
+
+void
+bx_heapscan_end(BxHeapScan *scan)
+{
+	ExecDropSingleTupleTableSlot(scan->slot);
+	FreeExecutorState(scan->estate);
+	FreeAccessStrategy(scan->strategy);
+
+	/* these may have pointed into the estate that is now gone */
+	scan->indexInfo->ii_ExpressionsState = NIL;
+	scan->indexInfo->ii_PredicateState = NULL;
+	pfree(scan->table);
+	pfree(scan->keys);
+	pfree(scan);
+}
+
+/* Whether the version is indexed, and if so, how much of it may be used. */
+static bool
+classify(BxHeapScan *scan, HeapTuple tuple, Buffer buffer,
+		 Usability *usability)
+{
+	uint16		infomask = tuple->t_data->t_infomask;
+	TransactionId dead_after;
+
+	*usability = USE_ALL;
+	if (scan->snapshot)
+	{
+		if (!HeapTupleSatisfiesVisibility(tuple, scan->snapshot, buffer))
+			return false;
+		scan->heap_tuples++;
+		return true;
+	}
+	if ((infomask & HEAP_XMIN_INVALID) == 0 &&
+		(infomask & HEAP_XMIN_COMMITTED) != 0 &&
+		(infomask & HEAP_XMAX_INVALID) != 0)
+	{
+		scan->heap_tuples++;
+		return true;
+	}
+
+	switch (HeapTupleSatisfiesVacuumHorizon(tuple, buffer, &dead_after))
+	{
+		case HEAPTUPLE_DEAD:
+			/* no horizon was given, so this means: inserter aborted */
+			return false;
+		case HEAPTUPLE_LIVE:
+			scan->heap_tuples++;
+			return true;
+		case HEAPTUPLE_INSERT_IN_PROGRESS:
+			if (TransactionIdIsCurrentTransactionId(HeapTupleHeaderGetXmin(tuple->t_data)))
+			{
+				scan->heap_tuples++;
+				return true;
+			}
+			*usability = USE_BYTES;
+			return true;
+		case HEAPTUPLE_DELETE_IN_PROGRESS:
+
+			/* count it as ANALYZE does: unless we ourselves delete it */
+			if (!TransactionIdIsCurrentTransactionId(HeapTupleHeaderGetUpdateXid(tuple->t_data)))
+				scan->heap_tuples++;
+			*usability = USE_TUPLE;
+			return true;
+		case HEAPTUPLE_RECENTLY_DEAD:
+			*usability = USE_TUPLE;
+			return true;
+	}
+	elog(ERROR, "unexpected HeapTupleSatisfiesVacuumHorizon result");
+	return false;				/* keep compiler quiet */
+}
+
+/* Prepares *tuple for locate_tuple. */
+static void
+init_tuple(BxHeapScan *scan, Buffer buffer, HeapTuple tuple)
+{
+	tuple->t_tableOid = RelationGetRelid(scan->heap);
+	ItemPointerSet(&tuple->t_self, BufferGetBlockNumber(buffer), 0);
+}
+
+/* Points *tuple at a line pointer's tuple; false if it has none. */
+static inline bool
+locate_tuple(Page page, OffsetNumber offnum, HeapTuple tuple)
+{
+	ItemId		lp = PageGetItemId(page, offnum);
+
+	if (!ItemIdIsNormal(lp))
+		return false;
+	tuple->t_data = (HeapTupleHeader) PageGetItem(page, lp);
+	tuple->t_len = ItemIdGetLength(lp);
+	ItemPointerSetOffsetNumber(&tuple->t_self, offnum);
+	return true;
+}
+
+/*
+ * Lists the versions on a page that are to be indexed.  Returns how many.  All
+ * are live on a page that is all-visible; but on a standby that does not mean
+ * that every snapshot sees them.
+ */
+static int
+list_versions(BxHeapScan *scan, Buffer buffer, Version *versions)
+{
+	int			n = 0;
+	Page		page = BufferGetPage(buffer);
+	HeapTupleData tuple;
+	OffsetNumber max;
+	bool		all_visible;
+
+	init_tuple(scan, buffer, &tuple);
+	LockBuffer(buffer, BUFFER_LOCK_SHARE);
+	all_visible = PageIsAllVisible(page) &&
+		!(scan->snapshot && scan->snapshot->takenDuringRecovery);
+	max = PageGetMaxOffsetNumber(page);
+	if (max > MaxHeapTuplesPerPage)
+		ereport(ERROR,
+				(errcode(ERRCODE_DATA_CORRUPTED),
+				 errmsg("page %u of table \"%s\" has %u line pointers, more than fit on a page",
+						BufferGetBlockNumber(buffer),
+						RelationGetRelationName(scan->heap), max)));
+	for (OffsetNumber off = FirstOffsetNumber; off <= max; off++)
+	{
+		versions[n].usability = USE_ALL;
+		if (!locate_tuple(page, off, &tuple))
+			continue;
+		if (all_visible)
+			__builtin_prefetch(tuple.t_data);
+		else if (!classify(scan, &tuple, buffer, &versions[n].usability))
+			continue;
+		versions[n++].offnum = off;
+	}
+	LockBuffer(buffer, BUFFER_LOCK_UNLOCK);
+	if (all_visible)
+		scan->heap_tuples += n;
+	return n;
+}
+
+/* Whether the value is one whose bytes are in another table. */
+static bool
+is_out_of_line(BxHeapScan *scan, int attnum, Datum value)
+{
+	Form_pg_attribute att = TupleDescAttr(RelationGetDescr(scan->heap),
+										  attnum - 1);
+
+	return att->attlen == -1 && VARATT_IS_EXTERNAL(DatumGetPointer(value));
+}
+
+/* Whether the value of index column i, not NULL, may be hashed. */
+static bool
+is_usable(BxHeapScan *scan, int i, int attnum, Datum value,
+		  Usability usability)
+{
+	switch (usability)
+	{
+		case USE_ALL:
+			return true;
+		case USE_TUPLE:
+			return !is_out_of_line(scan, attnum, value);
+		case USE_BYTES:
+			return scan->hashers[i].is_simple &&
+				!is_out_of_line(scan, attnum, value);
+	}
+	return false;				/* keep compiler quiet */
+}
+
+/* Enters a key in a hash table; false if it was there.  There must be room. */
+static inline bool
+enter_key(uint64 *table, Size mask, uint64 key)
+{
+	Size		i = key & mask;
+
+	for (; table[i] != 0; i = (i + 1) & mask)
+	{
+		if (table[i] == key)
+			return false;
+	}
+	table[i] = key;
+	return true;
+}
+
+/*
+ * Keeps those of the keys from "first" on that are not in the table, and
+ * enters them.  This is done for a page at a time, apart from hashing, because
+ * its branches cannot be predicted.
+ */
+static void
+drop_duplicates(BxHeapScan *scan, Size first)
+{
+	/* copies, which no store to a key can change, for all a compiler knows */
+	uint64	   *keys = scan->keys;
+	uint64	   *table = scan->table;
+	Size		mask = scan->table_size - 1;
+	Size		nkeys = scan->nkeys;
+	Size		n = first;
+
+	for (Size i = first; i < nkeys; i++)
+	{
+		uint64		key = keys[i];
+
+		if (enter_key(table, mask, key))
+			keys[n++] = key;
+	}
+	scan->nkeys = n;
+}
+
+/* Notes a value of index column i, which counts from 0. */
+static inline void
+add_value(BxHeapScan *scan, int i, Datum value, bool isnull)
+{
+	if (isnull)
+		scan->seen_null[i] = true;
+	else
+	{
+		scan->seen_not_null[i] = true;
+		scan->keys[scan->nkeys++] = bx_hasher_key(&scan->hashers[i], value);
+	}
+}
+
+/* Adds the keys of a tuple whose index columns are plain ones. */
+static inline void
+add_plain_tuple(BxHeapScan *scan, HeapTuple tuple, Usability usability)
+{
+	TupleDesc	desc = RelationGetDescr(scan->heap);
+
+	for (int i = 0; i < scan->natts; i++)
+	{
+		int			attnum = scan->indexInfo->ii_IndexAttrNumbers[i];
+		bool		isnull;
+		Datum		value = scan->direct ?
+		heap_getattr(tuple, attnum, desc, &isnull) :
+		slot_getattr(scan->slot, attnum, &isnull);
+
+		if (isnull || is_usable(scan, i, attnum, value, usability))
+			add_value(scan, i, value, isnull);
+		else
+			scan->doubt = true;
+	}
+	if (usability == USE_ALL)
+		scan->index_tuples++;
+}
+
+/* Adds the keys of the tuple in the slot, if the predicate holds. */
+static void
+add_computed_tuple(BxHeapScan *scan, Usability usability)
+{
+	Datum		values[INDEX_MAX_KEYS];
+	bool		isnull[INDEX_MAX_KEYS];
+
+	if (usability != USE_ALL)
+	{
+		scan->doubt = true;
+		return;
+	}
+	if (scan->predicate != NULL && !ExecQual(scan->predicate, scan->econtext))
+		return;
+	FormIndexDatum(scan->indexInfo, scan->slot, scan->estate, values, isnull);
+	for (int i = 0; i < scan->natts; i++)
+		add_value(scan, i, values[i], isnull[i]);
+	scan->index_tuples++;
+}
+
+/* Adds the keys of a tuple, on whose page we have a pin. */
+static void
+add_tuple(BxHeapScan *scan, HeapTuple tuple, Buffer buffer,
+		  Usability usability)
+{
+	if (!scan->direct)
+		ExecStoreBufferHeapTuple(tuple, scan->slot, buffer);
+	if (scan->computed)
+		add_computed_tuple(scan, usability);
+	else
+		add_plain_tuple(scan, tuple, usability);
+}
+
+/* Makes the table have so many slots, with the keys in it. */
+static void
+resize_table(BxHeapScan *scan, Size size)
+{
+	if (size > scan->table_allocated)
+	{
+		pfree(scan->table);
+		scan->table = palloc_extended(sizeof(uint64) * size, MCXT_ALLOC_HUGE);
+		scan->table_allocated = size;
+	}
+	memset(scan->table, 0, sizeof(uint64) * size);
+	scan->table_size = size;
+	drop_duplicates(scan, 0);
+}
+
+/* Makes room for n more keys and the markers. */
+static void
+reserve(BxHeapScan *scan, Size n)
+{
+	Size		needed = scan->nkeys + n + 2 * scan->natts;
+
+	if (needed > scan->allocated)
+	{
+		scan->allocated = Max(needed, scan->allocated * 2);
+		scan->keys = repalloc_huge(scan->keys,
+								   sizeof(uint64) * scan->allocated);
+	}
+	if (needed > scan->table_size / 2)
+		resize_table(scan, pg_nextpower2_64(needed * 2));
+}
+
+/* Collects the keys of a heap page, and lets go of it. */
+static void
+collect_page(BxHeapScan *scan, Buffer buffer)
+{
+	Version		versions[MaxHeapTuplesPerPage];
+	int			n = list_versions(scan, buffer, versions);
+	Size		first = scan->nkeys;
+	HeapTupleData tuple;
+	MemoryContext oldcxt;
+
+	reserve(scan, (Size) n * scan->natts);
+	init_tuple(scan, buffer, &tuple);
+	oldcxt = MemoryContextSwitchTo(scan->econtext->ecxt_per_tuple_memory);
+	for (int i = 0; i < n; i++)
+	{
+		if (locate_tuple(BufferGetPage(buffer), versions[i].offnum, &tuple))
+			add_tuple(scan, &tuple, buffer, versions[i].usability);
+		if (scan->allocates)
+			ResetExprContext(scan->econtext);
+	}
+	MemoryContextSwitchTo(oldcxt);
+	ExecClearTuple(scan->slot);
+	ReleaseBuffer(buffer);
+	drop_duplicates(scan, first);
+	BX_PAUSE(BX_PAUSE_BUILD_PAGE);
+}
+
+/* Collects the keys of one heap page, in addition to what there is. */
+void
+bx_heapscan_block(BxHeapScan *scan, BlockNumber blkno)
+{
+	CHECK_FOR_INTERRUPTS();
+	collect_page(scan, ReadBufferExtended(scan->heap, MAIN_FORKNUM, blkno,
+										  RBM_NORMAL, scan->strategy));
+}
+
+/* Whether the keys should be taken away before the next page. */
+static bool
+is_full(BxHeapScan *scan)
+{
+	return scan->nkeys + MAX_KEYS_PER_PAGE(scan) > scan->limit;
+}
+
+/*
+ * The distinct keys since the last clear, markers among them.  *doubt says
+ * that there were rows whose keys could not be told.
+ */
+Size
+bx_heapscan_keys(BxHeapScan *scan, const uint64 **keys, bool *doubt)
+{
+	Size		n = scan->nkeys;
+
+	for (int i = 0; i < scan->natts; i++)
+	{
+		if (scan->seen_null[i])
+			scan->keys[n++] = bx_hash_marker(i + 1, true);
+		if (scan->seen_not_null[i])
+			scan->keys[n++] = bx_hash_marker(i + 1, false);
+	}
+	*keys = scan->keys;
+	*doubt = scan->doubt;
+	return n;
+}
+
+/* Forgets what is collected.  The next ranges will be like the last one. */
+void
+bx_heapscan_clear(BxHeapScan *scan)
+{
+	Size		size = pg_nextpower2_64(Max(scan->nkeys * 2, SMALLEST_TABLE));
+
+	scan->nkeys = 0;
+	resize_table(scan, Min(size, scan->table_size));
+	scan->doubt = false;
+	memset(scan->seen_null, 0, sizeof(scan->seen_null));
+	memset(scan->seen_not_null, 0, sizeof(scan->seen_not_null));
+}
+
+/*
+ * Collects the keys of whole ranges, and hands them over one range at a time.
+ * A range that does not fit in memory comes in parts, the last of which has
+ * done = 1.
+ */
+void
+bx_heapscan_ranges(BxHeapScan *scan, uint8 lg_base, uint64 first_range,
+				   uint64 end_range, BlockNumber heap_blocks,
+				   BxRangeCallback callback, void *arg)
+{
+	uint32		pages_per_range = 1 << lg_base;
+	BxReader	reader = {scan->heap, scan->strategy};
+
+	reader.next = (BlockNumber) Min(first_range << lg_base, heap_blocks);
+	reader.end = (BlockNumber) Min(end_range << lg_base, heap_blocks);
+	bx_reader_start(&reader);
+	for (uint64 range = first_range; range < end_range; range++)
+	{
+		uint64		first = range << lg_base;
+		uint64		end = Min(first + pages_per_range, heap_blocks);
+		const uint64 *keys;
+		bool		doubt;
+		Size		n;
+
+		bx_heapscan_clear(scan);
+		for (uint64 blkno = first; blkno < end; blkno++)
+		{
+			/* answers to interrupts, too; the delay is for VACUUM only */
+			bx_vacuum_delay_point();
+			collect_page(scan, bx_reader_next(&reader));
+			if (blkno + 1 < end && is_full(scan))
+			{
+				n = bx_heapscan_keys(scan, &keys, &doubt);
+				callback(arg, (uint32) range,
+						 (double) (blkno + 1 - first) / pages_per_range,
+						 keys, n, doubt);
+				bx_heapscan_clear(scan);
+			}
+		}
+		n = bx_heapscan_keys(scan, &keys, &doubt);
+		callback(arg, (uint32) range, 1.0, keys, n, doubt);
+	}
+	bx_reader_stop(&reader);
+	bx_heapscan_clear(scan);
+}
+
+/* Live rows seen since the start, and those of them that are in the index. */
+void
+bx_heapscan_tuples(BxHeapScan *scan, double *heap_tuples, double *index_tuples)
+{
+	*heap_tuples = scan->heap_tuples;
+	*index_tuples = scan->index_tuples;
+}

@@ -1,0 +1,373 @@
+/*-------------------------------------------------------------------------
+ *
+ * hash.c
+ *	  From a datum to the 64-bit hash that stands for it in the filters.
+ *
+ * An operator class names a function (type, bigint) returns bigint, the form
+ * of PostgreSQL's own extended hash functions, that gives equal hashes to equal
+ * values.  Types whose equality is equality of bytes have one here, which is
+ * XXH3 of the bytes; those that are made of others have one in contents.c; all
+ * others use the type's own.  Integers of all widths
+ * are hashed as eight little-endian bytes, so that int4_column = 5::bigint
+ * finds its row.  The result is mixed with the column's number, so that equal
+ * values in two columns are different keys.
+ *
+ * The filters on disk depend on all of this: a change needs a new
+ * BX_HASH_VERSION.  XXH3 has been stable since xxHash 0.8.0.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include "catalog/pg_collation.h"
+#include "fmgr.h"
+#include "port/pg_bswap.h"
+#include "utils/builtins.h"
+#include "utils/lsyscache.h"
+#include "utils/rel.h"
+#include "utils/uuid.h"
+
+#include "key.h"
+
+#if XXH_VERSION_NUMBER < 800
+#error "bloomidx needs xxHash 0.8.0 or later"
+#endif
+
+PG_FUNCTION_INFO_V1(bloomidx_hash_bool);
+PG_FUNCTION_INFO_V1(bloomidx_hash_char);
+PG_FUNCTION_INFO_V1(bloomidx_hash_int2);
+PG_FUNCTION_INFO_V1(bloomidx_hash_int4);
+PG_FUNCTION_INFO_V1(bloomidx_hash_int8);
+PG_FUNCTION_INFO_V1(bloomidx_hash_oid);
+PG_FUNCTION_INFO_V1(bloomidx_hash_uuid);
+PG_FUNCTION_INFO_V1(bloomidx_hash_bytea);
+PG_FUNCTION_INFO_V1(bloomidx_hash_text);
+PG_FUNCTION_INFO_V1(bloomidx_hash_bpchar);
+PG_FUNCTION_INFO_V1(bloomidx_hash_name);
+
+/* What a key says of a column. */
+typedef enum KeyKind
+{
+	KEY_VALUE = 1,
+	KEY_NULL = 2,
+	KEY_NOT_NULL = 3
+} KeyKind;
+
+/* XXH3 of an integer as eight little-endian bytes. */
+static uint64
+hash_int(uint64 value, uint64 seed)
+{
+#ifdef WORDS_BIGENDIAN
+	value = pg_bswap64(value);
+#endif
+	return XXH3_64bits_withSeed(&value, sizeof(value), seed);
+}
+
+/* Adds a hash to that of all that came before it. */
+uint64
+bx_hash_mix(uint64 before, uint64 hash)
+{
+	return hash_int(hash, before);
+}
+
+static uint64
+column_seed(int attno, KeyKind kind)
+{
+	return ((uint64) attno << 8) | kind;
+}
+
+Datum
+bloomidx_hash_bool(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_INT64(hash_int(PG_GETARG_BOOL(0), PG_GETARG_INT64(1)));
+}
+
+/* for "char" */
+Datum
+bloomidx_hash_char(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_INT64(hash_int((uint8) PG_GETARG_CHAR(0), PG_GETARG_INT64(1)));
+}
+
+Datum
+bloomidx_hash_int2(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_INT64(hash_int((int64) PG_GETARG_INT16(0), PG_GETARG_INT64(1)));
+}
+
+/* also for date, xid and cid */
+Datum
+bloomidx_hash_int4(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_INT64(hash_int((int64) PG_GETARG_INT32(0), PG_GETARG_INT64(1)));
+}
+
+/* also for time, timestamp, timestamptz, pg_lsn, xid8 and oid8 */
+Datum
+bloomidx_hash_int8(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_INT64(hash_int(PG_GETARG_INT64(0), PG_GETARG_INT64(1)));
+}
+
+Datum
+bloomidx_hash_oid(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_INT64(hash_int(PG_GETARG_OID(0), PG_GETARG_INT64(1)));
+}
+
+Datum
+bloomidx_hash_uuid(PG_FUNCTION_ARGS)
+{
+	pg_uuid_t  *uuid = PG_GETARG_UUID_P(0);
+
+	PG_RETURN_INT64(XXH3_64bits_withSeed(uuid->data, UUID_LEN,
+										 PG_GETARG_INT64(1)));
+}
+
+Datum
+bloomidx_hash_bytea(PG_FUNCTION_ARGS)
+{
+	bytea	   *value = PG_GETARG_BYTEA_PP(0);
+	uint64		hash = XXH3_64bits_withSeed(VARDATA_ANY(value),
+											VARSIZE_ANY_EXHDR(value),
+											PG_GETARG_INT64(1));
+
+	PG_FREE_IF_COPY(value, 0);
+	PG_RETURN_INT64(hash);
+}
+
+/* Whether equal strings have equal bytes. */
+static bool
+is_deterministic(Oid collation)
+{
+	if (!OidIsValid(collation))
+		ereport(ERROR,
+				(errcode(ERRCODE_INDETERMINATE_COLLATION),
+				 errmsg("could not determine which collation to use for string hashing"),
+				 errhint("Use the COLLATE clause to set the collation explicitly.")));
+	return collation == DEFAULT_COLLATION_OID || collation == C_COLLATION_OID ||
+		get_collation_isdeterministic(collation);
+}
+
+/* Hashes a string under a collation. */
+static uint64
+hash_string(const char *data, Size len, Oid collation, uint64 seed)
+{
+	text	   *copy;
+	Datum		hash;
+
+	if (is_deterministic(collation))
+		return XXH3_64bits_withSeed(data, len, seed);
+	copy = cstring_to_text_with_len(data, len);
+	hash = DirectFunctionCall2Coll(hashtextextended, collation,
+								   PointerGetDatum(copy), Int64GetDatum(seed));
+	pfree(copy);
+	return DatumGetInt64(hash);
+}
+
+Datum
+bloomidx_hash_text(PG_FUNCTION_ARGS)
+{
+	text	   *value = PG_GETARG_TEXT_PP(0);
+	uint64		hash = hash_string(VARDATA_ANY(value), VARSIZE_ANY_EXHDR(value),
+								   PG_GET_COLLATION(), PG_GETARG_INT64(1));
+
+	PG_FREE_IF_COPY(value, 0);
+	PG_RETURN_INT64(hash);
+}
+
+/*
+ * Trailing blanks do not count in char(n).  PostgreSQL's own function forgets
+ * that under a nondeterministic collation, so it cannot be used.
+ */
+uint64
+bx_hash_bpchar(const BpChar *value, Oid collation, uint64 seed)
+{
+	Size		len = bpchartruelen(VARDATA_ANY(value),
+									VARSIZE_ANY_EXHDR(value));
+
+	return hash_string(VARDATA_ANY(value), len, collation, seed);
+}
+
+Datum
+bloomidx_hash_bpchar(PG_FUNCTION_ARGS)
+{
+	BpChar	   *value = PG_GETARG_BPCHAR_PP(0);
+	uint64		hash = bx_hash_bpchar(value, PG_GET_COLLATION(),
+									  PG_GETARG_INT64(1));
+
+	PG_FREE_IF_COPY(value, 0);
+	PG_RETURN_INT64(hash);
+}
+
+/*
+ * A name has the hash of the equal text.  PostgreSQL's own function knows
+ * nothing of collations, unlike the equality of names, so it cannot be used.
+ */
+uint64
+bx_hash_name(const NameData *value, Oid collation, uint64 seed)
+{
+	return hash_string(NameStr(*value), strlen(NameStr(*value)), collation,
+					   seed);
+}
+
+Datum
+bloomidx_hash_name(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_INT64(bx_hash_name(PG_GETARG_NAME(0), PG_GET_COLLATION(),
+								 PG_GETARG_INT64(1)));
+}
+
+/* Ways to hash a value without calling a function. */
+typedef enum HashKind
+{
+	HASH_BY_CALL,				/* there is none */
+	HASH_INT2,
+	HASH_INT4,
+	HASH_INT8,
+	HASH_OID,
+	HASH_UUID,
+	HASH_BYTES					/* of a varlena */
+} HashKind;
+
+static HashKind
+choose_kind(const BxHasher *hasher)
+{
+	PGFunction	function = hasher->proc.fn_addr;
+
+	if (function == bloomidx_hash_int2)
+		return HASH_INT2;
+	if (function == bloomidx_hash_int4)
+		return HASH_INT4;
+	if (function == bloomidx_hash_int8)
+		return HASH_INT8;
+	if (function == bloomidx_hash_oid)
+		return HASH_OID;
+	if (function == bloomidx_hash_uuid)
+		return HASH_UUID;
+	if (function == bloomidx_hash_bytea ||
+		(function == bloomidx_hash_text && OidIsValid(hasher->collation) &&
+		 is_deterministic(hasher->collation)))
+		return HASH_BYTES;
+	return HASH_BY_CALL;
+}
+
+/*
+ * Looks up the function that hashes values of a type: that of the index column
+ * itself (InvalidOid says so, too), or another one of the operator family.  The
+ * column's own function is right where the type is passed as a polymorphic one.
+ */
+static void
+lookup_proc(Relation index, int attno, Oid type, FmgrInfo *proc)
+{
+	Oid			function;
+
+	if (!OidIsValid(type) || type == index->rd_opcintype[attno - 1])
+	{
+		fmgr_info_copy(proc, index_getprocinfo(index, attno, BX_HASH_PROC),
+					   CurrentMemoryContext);
+		return;
+	}
+	function = get_opfamily_proc(index->rd_opfamily[attno - 1], type, type,
+								 BX_HASH_PROC);
+	if (!OidIsValid(function))
+		elog(ERROR, "missing support function %d(%u,%u) for attribute %d of index \"%s\"",
+			 BX_HASH_PROC, type, type, attno, RelationGetRelationName(index));
+	fmgr_info(function, proc);
+}
+
+/*
+ * Gets ready to hash values that are those of an index column, or are compared
+ * with them; see lookup_proc for the type.  The hasher must not outlive the
+ * current memory context.
+ */
+void
+bx_hasher_init(BxHasher *hasher, Relation index, int attno, Oid type)
+{
+	lookup_proc(index, attno, type, &hasher->proc);
+	hasher->collation = index->rd_indcollation[attno - 1];
+	hasher->seed = column_seed(attno, KEY_VALUE);
+	hasher->kind = choose_kind(hasher);
+	hasher->is_simple = hasher->kind != HASH_BY_CALL;
+	hasher->is_fixed = hasher->is_simple && hasher->kind != HASH_BYTES;
+}
+
+/*
+ * The key of a value.  This may run the type's code, which may detoast,
+ * allocate and fail: no content lock may be held, unless the hasher is fixed, or
+ * is simple and the value neither compressed nor external.
+ */
+uint64
+bx_hasher_key(BxHasher *hasher, Datum value)
+{
+	uint64		hash;
+
+	switch ((HashKind) hasher->kind)
+	{
+		case HASH_UUID:
+			hash = XXH3_64bits_withSeed(DatumGetPointer(value), UUID_LEN, 0);
+			break;
+		case HASH_INT2:
+			hash = hash_int((int64) DatumGetInt16(value), 0);
+			break;
+		case HASH_INT4:
+			hash = hash_int((int64) DatumGetInt32(value), 0);
+			break;
+		case HASH_INT8:
+			hash = hash_int(DatumGetInt64(value), 0);
+			break;
+		case HASH_OID:
+			hash = hash_int(DatumGetObjectId(value), 0);
+			break;
+		case HASH_BYTES:
+			if (!VARATT_IS_COMPRESSED(DatumGetPointer(value)) &&
+				!VARATT_IS_EXTERNAL(DatumGetPointer(value)))
+			{
+				hash = XXH3_64bits_withSeed(VARDATA_ANY(DatumGetPointer(value)),
+											VARSIZE_ANY_EXHDR(DatumGetPointer(value)),
+											0);
+				break;
+			}
+			/* compressed or stored elsewhere: the function unpacks it */
+			pg_fallthrough;
+		default:
+			hash = DatumGetInt64(FunctionCall2Coll(&hasher->proc,
+												   hasher->collation, value,
+												   Int64GetDatum(0)));
+	}
+	return hash_int(hash, hasher->seed);
+}
+
+/* The key that says that a column has a NULL, or something else. */
+uint64
+bx_hash_marker(int attno, bool isnull)
+{
+	return hash_int(0, column_seed(attno, isnull ? KEY_NULL : KEY_NOT_NULL));
+}
+
+/* Makes room for the keys of a row, in the current memory context. */
+void
+bx_hash_row_alloc(int natts, BxRowKeys *row)
+{
+	row->nkeys = row->nvalues = 0;
+	row->keys = palloc(sizeof(uint64) * 2 * natts);
+}
+
+/* The keys of a row: its values', then a marker for each column. */
+void
+bx_hash_row(BxHasher *hashers, int natts, const Datum *values,
+			const bool *isnull, BxRowKeys *row)
+{
+	row->nvalues = 0;
+	for (int i = 0; i < natts; i++)
+	{
+		if (!isnull[i])
+			row->keys[row->nvalues++] = bx_hasher_key(&hashers[i], values[i]);
+	}
+	row->nkeys = row->nvalues;
+	for (int i = 0; i < natts; i++)
+		row->keys[row->nkeys++] = bx_hash_marker(i + 1, isnull[i]);
+}

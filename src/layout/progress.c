@@ -1,0 +1,42 @@
+/*-------------------------------------------------------------------------
+ *
+ * progress.c
+ *	  The report of a command's progress, which the end of a subtransaction
+ *	  ends, although the command goes on.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "pgstat.h"
+
+#include "layout.h"
+
+/* Keeps what pg_stat_progress_vacuum and its like show of this backend. */
+void
+bx_progress_save(BxProgress *progress)
+{
+	progress->command = PROGRESS_COMMAND_INVALID;
+	if (MyBEEntry == NULL)
+		return;
+	progress->command = MyBEEntry->st_progress_command;
+	progress->target = MyBEEntry->st_progress_command_target;
+	memcpy(progress->params, MyBEEntry->st_progress_param,
+		   sizeof(progress->params));
+}
+
+/* Shows it again. */
+void
+bx_progress_restore(const BxProgress *progress)
+{
+	int			numbers[PGSTAT_NUM_PROGRESS_PARAM];
+
+	if (progress->command == PROGRESS_COMMAND_INVALID)
+		return;
+	for (int i = 0; i < PGSTAT_NUM_PROGRESS_PARAM; i++)
+		numbers[i] = i;
+	pgstat_progress_start_command((ProgressCommandType) progress->command,
+								  progress->target);
+	pgstat_progress_update_multi_param(PGSTAT_NUM_PROGRESS_PARAM, numbers,
+									   progress->params);
+}

@@ -1,0 +1,206 @@
+/*-------------------------------------------------------------------------
+ *
+ * build.c
+ *	  Building: the keys of ranges become segments and summaries.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+#include "utils/rel.h"
+
+#include "partitioned.h"
+
+typedef struct PartitionedBuild
+{
+	BxNodeWriter *segments;
+	BxNodeWriter *summaries;
+	bool		started;		/* there is a segment and partition at work */
+	uint32		segment;
+	uint32		partition;
+	bool		summarize;		/* the partition gets a summary */
+	double		range_keys;		/* keys of the range at work */
+	double		segment_keys;	/* and of all ranges of the segment */
+	BxDistinct	distinct;		/* for those that ranges have in common */
+	BxTopPageData top;			/* directory of the partition at work */
+	double		segment_rates;	/* and its rates: the sum over its segments */
+	double		summary_rate;
+} PartitionedBuild;
+
+uint64
+bx_partitioned_build_plan(BxBuild *build, BxMetaPageData *meta)
+{
+	return BX_RANGES_PER_PARTITION;
+}
+
+void
+bx_partitioned_build_begin(BxBuild *build)
+{
+	PartitionedBuild *pb = palloc0(sizeof(PartitionedBuild));
+
+	pb->segments = bx_node_create(build, BX_LEVEL_SEGMENT,
+								  build->shared->meta.false_positive_rate,
+								  build->memory / 8);
+	pb->summaries = bx_node_create(build, BX_LEVEL_PARTITION, BX_SUMMARY_RATE,
+								   build->memory / 2);
+	build->layout_state = pb;
+}
+
+void
+bx_partitioned_build_end(BxBuild *build)
+{
+	PartitionedBuild *pb = build->layout_state;
+
+	bx_node_free(pb->segments);
+	bx_node_free(pb->summaries);
+	pfree(pb);
+}
+
+static void
+start_partition(BxBuild *build, uint32 partition)
+{
+	PartitionedBuild *pb = build->layout_state;
+	BlockNumber segments = (build->heap_blocks >>
+							build->shared->meta.lg_base) / BX_FANOUT;
+
+	pb->partition = partition;
+	pb->summarize = partition > 0 || segments >= BX_MIN_SEGMENTS_FOR_SUMMARY;
+	bx_node_start(pb->summaries, partition);
+	memset(&pb->top, 0, sizeof(pb->top));
+	pb->segment_rates = pb->summary_rate = 0;
+}
+
+static void
+start_segment(PartitionedBuild *pb, uint32 segment)
+{
+	pb->segment = segment;
+	pb->range_keys = pb->segment_keys = 0;
+	bx_node_start(pb->segments, segment);
+	bx_distinct_clear(&pb->distinct);
+}
+
+static void
+finish_segment(PartitionedBuild *pb)
+{
+	pb->segment_rates += bx_node_finish(pb->segments,
+										&pb->top.child[pb->segment % BX_FANOUT]);
+	if (pb->summarize)
+		bx_node_close_child(pb->summaries, bx_distinct_estimate(&pb->distinct));
+}
+
+/* Goes on to the segment of a range, if it is another. */
+static void
+advance_to_range(BxBuild *build, uint32 range)
+{
+	PartitionedBuild *pb = build->layout_state;
+	uint32		segment = range / BX_FANOUT;
+
+	if (pb->started && segment == pb->segment)
+		return;
+	if (pb->started)
+		finish_segment(pb);
+	else
+		start_partition(build, segment / BX_FANOUT);
+	start_segment(pb, segment);
+	pb->started = true;
+}
+
+/* Takes keys of a range; see BxLayout. */
+void
+bx_partitioned_build_add(BxBuild *build, uint32 range, double done,
+						 const uint64 *keys, Size nkeys, bool doubt)
+{
+	PartitionedBuild *pb = build->layout_state;
+	int			child = range % BX_FANOUT;
+
+	advance_to_range(build, range);
+	pb->range_keys += nkeys;
+	bx_node_add(pb->segments, child, keys, nkeys, doubt, pb->range_keys, done);
+	if (pb->summarize)
+	{
+		for (Size i = 0; i < nkeys; i++)
+			bx_distinct_add(&pb->distinct, keys[i]);
+		pb->segment_keys += nkeys;
+		bx_node_add(pb->summaries, pb->segment % BX_FANOUT, keys, nkeys, doubt,
+					pb->segment_keys, (child + done) / BX_FANOUT);
+	}
+	if (done >= 1.0)
+	{
+		bx_node_close_child(pb->segments, pb->range_keys);
+		pb->range_keys = 0;
+	}
+}
+
+/* Sums up a partition for the leader. */
+static void
+report_partition(const PartitionedBuild *pb, BxStats *sums)
+{
+	sums->partitions = 1;
+	sums->summarized = pb->top.self.state == BX_NODE_PRESENT;
+	sums->summary_rate = pb->summary_rate;
+	sums->segment_rate = pb->segment_rates;
+	for (int c = 0; c < BX_FANOUT; c++)
+	{
+		const BxNodeDesc *desc = &pb->top.child[c];
+
+		if (desc->state != BX_NODE_PRESENT)
+			continue;
+		sums->segments++;
+		sums->slices += desc->nslices;
+		sums->range_keys += desc->keys;
+	}
+}
+
+/* Completes a partition, if it has keys. */
+void
+bx_partitioned_build_unit(BxBuild *build, BxUnitResult *result)
+{
+	PartitionedBuild *pb = build->layout_state;
+
+	if (!pb->started)
+		return;
+	finish_segment(pb);
+	if (pb->summarize)
+		pb->summary_rate = bx_node_finish(pb->summaries, &pb->top.self);
+	else
+		pb->top.self.state = BX_NODE_UNKNOWN;
+	result->block = bx_dir_make_top(build->index, NULL, pb->partition,
+									&pb->top);
+	report_partition(pb, &result->sums);
+	pb->started = false;
+}
+
+/* Enters the partitions in the map, and adds up their statistics. */
+void
+bx_partitioned_build_publish(BxBuild *build, BxMetaPageData *meta)
+{
+	BxStats    *stats = &meta->stats;
+	double		range_keys = 0;
+	double		segment_rates = 0;
+	double		summary_rates = 0;
+
+	for (uint64 unit = 0; unit < build->shared->nunits; unit++)
+	{
+		const BxUnitResult *result = &build->shared->results[unit];
+
+		CHECK_FOR_INTERRUPTS();
+		if (result->block == 0)
+			continue;
+		bx_dir_publish_top(build->index, meta, unit, result->block);
+		stats->partitions += result->sums.partitions;
+		stats->summarized += result->sums.summarized;
+		stats->segments += result->sums.segments;
+		stats->slices += result->sums.slices;
+		range_keys += result->sums.range_keys;
+		segment_rates += result->sums.segment_rate;
+		summary_rates += result->sums.summary_rate;
+	}
+	if (stats->segments > 0)
+	{
+		stats->range_keys = range_keys / stats->segments;
+		stats->segment_rate = segment_rates / stats->segments;
+	}
+	if (stats->summarized > 0)
+		stats->summary_rate = summary_rates / stats->summarized;
+}

@@ -1,0 +1,330 @@
+/*-------------------------------------------------------------------------
+ *
+ * extents.c
+ *	  Free pages: taking them, giving them back, and finding those that nothing
+ *	  names.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/xlog.h"
+#include "catalog/storage.h"
+#include "miscadmin.h"
+#include "storage/lmgr.h"
+#include "utils/memutils.h"
+#include "utils/rel.h"
+
+#include "partitioned.h"
+
+/*
+ * The first free extent of so many pages in the file, or NULL.  It is the first
+ * and not the one that fits best, so that pages at the end become free.  The
+ * list is a hint, and what is not in the file is no page.
+ */
+BxFreeExtent *
+bx_extents_find(Relation index, BxMetaPageData *meta, uint32 npages)
+{
+	BlockNumber index_blocks = RelationGetNumberOfBlocks(index);
+	BxFreeExtent *first = NULL;
+
+	for (uint32 i = 0; i < meta->nfree; i++)
+	{
+		BxFreeExtent *extent = &meta->free[i];
+
+		if (extent->start != BX_METAPAGE_BLKNO &&
+			(uint64) extent->start + extent->npages <= index_blocks &&
+			extent->npages >= npages &&
+			(first == NULL || extent->start < first->start))
+			first = extent;
+	}
+	return first;
+}
+
+/*
+ * Takes consecutive pages that nobody uses: free ones, else at the end of the
+ * file.  The caller writes *meta, from which they are taken, before it writes
+ * to the pages.
+ */
+BlockNumber
+bx_extents_take(Relation index, BxMetaPageData *meta, uint32 npages)
+{
+	BxFreeExtent *extent = bx_extents_find(index, meta, npages);
+	BlockNumber start;
+
+	if (extent == NULL)
+		return bx_page_extend(index, npages);
+
+	start = extent->start;
+	extent->start += npages;
+	extent->npages -= npages;
+	if (extent->npages == 0)
+		*extent = meta->free[--meta->nfree];
+	return start;
+}
+
+/* Orders extents by where they are. */
+static int
+compare_extents(const void *a, const void *b)
+{
+	BlockNumber x = ((const BxFreeExtent *) a)->start;
+	BlockNumber y = ((const BxFreeExtent *) b)->start;
+
+	return x < y ? -1 : x > y;
+}
+
+/*
+ * Adds an extent to the free ones: joins neighbours, and forgets the smallest
+ * if there are too many, which the next VACUUM finds again.
+ */
+static void
+add_extent(BxMetaPageData *meta, BlockNumber start, uint32 npages)
+{
+	BxFreeExtent extents[BX_MAX_FREE_EXTENTS + 1];
+	uint32		n = meta->nfree;
+	uint32		kept = 0;
+	uint32		smallest = 0;
+
+	memcpy(extents, meta->free, sizeof(BxFreeExtent) * n);
+	extents[n].start = start;
+	extents[n].npages = npages;
+	n++;
+	qsort(extents, n, sizeof(BxFreeExtent), compare_extents);
+	for (uint32 i = 0; i < n; i++)
+	{
+		BxFreeExtent *last = kept > 0 ? &extents[kept - 1] : NULL;
+
+		if (last && last->start + last->npages == extents[i].start)
+			last->npages += extents[i].npages;
+		else
+			extents[kept++] = extents[i];
+	}
+	if (kept > BX_MAX_FREE_EXTENTS)
+	{
+		for (uint32 i = 1; i < kept; i++)
+		{
+			if (extents[i].npages < extents[smallest].npages)
+				smallest = i;
+		}
+		extents[smallest] = extents[--kept];
+	}
+	memset(meta->free, 0, sizeof(meta->free));
+	memcpy(meta->free, extents, sizeof(BxFreeExtent) * kept);
+	meta->nfree = kept;
+}
+
+/*
+ * Makes the pages of slices that nothing names any more available.  They may
+ * be used again at once: whoever still has the old descriptor sees by the
+ * generation that they are another's.
+ */
+void
+bx_extents_free(Relation index, const BxNodeDesc *desc)
+{
+	BxMetaPageData meta;
+
+	if (desc->state != BX_NODE_PRESENT)
+		return;
+	LockPage(index, BX_METAPAGE_BLKNO, ExclusiveLock);
+	bx_meta_read(index, &meta);
+	add_extent(&meta, desc->start, desc->nslices);
+	bx_meta_write(index, &meta);
+	UnlockPage(index, BX_METAPAGE_BLKNO, ExclusiveLock);
+}
+
+/* The blocks of an index that something names. */
+typedef struct NamedBlocks
+{
+	Relation	index;
+	BlockNumber nblocks;
+	uint8	   *bits;
+} NamedBlocks;
+
+static void
+mark_blocks(NamedBlocks *named, BlockNumber start, uint32 n)
+{
+	for (uint64 blkno = start; blkno < (uint64) start + n; blkno++)
+	{
+		if (blkno >= named->nblocks)
+			bx_page_corrupted(named->index, BX_METAPAGE_BLKNO,
+							  "directory entry points behind the end");
+		named->bits[blkno / 8] |= 1 << (blkno % 8);
+	}
+}
+
+static void
+mark_slices(NamedBlocks *named, const BxNodeDesc *desc)
+{
+	if (desc->state == BX_NODE_PRESENT)
+		mark_blocks(named, desc->start, desc->nslices);
+}
+
+/* Marks all pages of the partitions of a map page. */
+static void
+mark_map(NamedBlocks *named, uint32 number, BlockNumber blkno)
+{
+	BlockNumber *tops = palloc(sizeof(BlockNumber) * BX_PARTITIONS_PER_MAP);
+	uint32		first = number * BX_PARTITIONS_PER_MAP;
+
+	mark_blocks(named, blkno, 1);
+	bx_dir_tops(named->index, first, BX_PARTITIONS_PER_MAP, tops);
+	for (uint32 i = 0; i < BX_PARTITIONS_PER_MAP; i++)
+	{
+		BxTopPageData top;
+
+		if (tops[i] == 0 || !bx_dir_read_top(named->index, first + i, &top))
+			continue;
+		mark_blocks(named, tops[i], 1);
+		mark_slices(named, &top.self);
+		mark_slices(named, &top.shadow.desc);
+		for (int c = 0; c < BX_FANOUT; c++)
+			mark_slices(named, &top.child[c]);
+	}
+	pfree(tops);
+}
+
+/*
+ * Writes and logs the last page of the file, which nothing names: pages that
+ * were added and never written are not in WAL, and a standby, which replays
+ * the list of free pages, would not have them.
+ */
+static void
+log_last_page(Relation index, BlockNumber nblocks)
+{
+	PGAlignedBlock image;
+
+	bx_page_init(image.data, BX_PAGE_SLICE);
+	bx_page_write_new(index, nblocks - 1, image.data, true);
+}
+
+/*
+ * Finds the pages that something names.  The caller holds LockPage on the
+ * metapage, of which *meta is the content, so there are no pages that somebody
+ * has allocated and not yet published.
+ */
+static void
+find_named(Relation index, const BxMetaPageData *meta, NamedBlocks *named)
+{
+	named->index = index;
+	named->nblocks = RelationGetNumberOfBlocks(index);
+	named->bits = palloc_extended(named->nblocks / 8 + 1,
+								  MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
+	mark_blocks(named, BX_METAPAGE_BLKNO, 1);
+	for (uint32 i = 0; i < BX_MAX_MAPS; i++)
+	{
+		if (meta->map[i] != 0)
+			mark_map(named, i, meta->map[i]);
+	}
+}
+
+static bool
+is_named(const NamedBlocks *named, BlockNumber blkno)
+{
+	return (named->bits[blkno / 8] & (1 << (blkno % 8))) != 0;
+}
+
+/* The block behind the last one that something names. */
+static BlockNumber
+end_of_named(const NamedBlocks *named)
+{
+	BlockNumber end = named->nblocks;
+
+	while (!is_named(named, end - 1))
+		end--;
+	return end;
+}
+
+/*
+ * Makes the list of free extents of *meta anew, from the blocks before "end"
+ * that nothing names.  Returns how many there are.
+ */
+static BlockNumber
+list_unnamed(BxMetaPageData *meta, const NamedBlocks *named, BlockNumber end)
+{
+	BlockNumber unnamed = 0;
+	uint64		start = 0;
+
+	meta->nfree = 0;
+	memset(meta->free, 0, sizeof(meta->free));
+	for (uint64 blkno = 0; blkno <= end; blkno++)
+	{
+		if (blkno < end && !is_named(named, blkno))
+			continue;
+		if (blkno > start)
+		{
+			add_extent(meta, start, blkno - start);
+			unnamed += blkno - start;
+		}
+		start = blkno + 1;
+	}
+	return unnamed;
+}
+
+/*
+ * Finds the pages that nothing names, and makes them available: those of an
+ * insert or rebuild that failed, and those that the list of free extents had
+ * no room for.  Returns how many there are, and sets *end to the block behind
+ * the last one that something names.  Call it with no lock on the metapage.
+ */
+BlockNumber
+bx_extents_sweep(Relation index, BlockNumber *end)
+{
+	BxMetaPageData meta;
+	BxMetaPageData old;
+	NamedBlocks named;
+	BlockNumber unnamed;
+
+	LockPage(index, BX_METAPAGE_BLKNO, ExclusiveLock);
+	bx_meta_read(index, &meta);
+	old = meta;
+	find_named(index, &meta, &named);
+	*end = end_of_named(&named);
+	unnamed = list_unnamed(&meta, &named, named.nblocks);
+	if (memcmp(&meta, &old, sizeof(meta)) != 0)
+	{
+		if (*end < named.nblocks)
+			log_last_page(index, named.nblocks);
+		bx_meta_write(index, &meta);
+	}
+	UnlockPage(index, BX_METAPAGE_BLKNO, ExclusiveLock);
+	pfree(named.bits);
+	return unnamed;
+}
+
+/*
+ * Cuts off what lies behind the last page that something names, and returns
+ * how many pages are left; *free_pages is how many of these are free.
+ *
+ * The caller has AccessExclusiveLock on the index, so nobody has a descriptor
+ * that names a page at the end, or a pin on one.  LockPage is taken for the
+ * rule's sake: there is nobody to wait for.
+ *
+ * First the list forgets the pages, then they go.  If it stops in between, they
+ * are pages that nothing names, which the next VACUUM finds.
+ */
+BlockNumber
+bx_extents_truncate(Relation index, BlockNumber *free_pages)
+{
+	BxMetaPageData meta;
+	BxMetaPageData old;
+	NamedBlocks named;
+	BlockNumber end;
+
+	LockPage(index, BX_METAPAGE_BLKNO, ExclusiveLock);
+	bx_meta_read(index, &meta);
+	old = meta;
+	find_named(index, &meta, &named);
+	end = end_of_named(&named);
+	*free_pages = list_unnamed(&meta, &named, end);
+	if (memcmp(&meta, &old, sizeof(meta)) != 0)
+		bx_meta_write(index, &meta);
+	BX_PAUSE(BX_PAUSE_TRUNCATE);
+	if (end < named.nblocks)
+		RelationTruncate(index, end);
+	UnlockPage(index, BX_METAPAGE_BLKNO, ExclusiveLock);
+
+	/* it knows a size that the index no longer has */
+	bx_geometry_forget(index);
+	pfree(named.bits);
+	return end;
+}

@@ -1,0 +1,208 @@
+/*-------------------------------------------------------------------------
+ *
+ * move.c
+ *	  VACUUM's moving of filters, layout "partitioned": from the end of the
+ *	  file to free pages before, so that the file can be truncated.
+ *
+ * A rebuild needs pages for the new slices while the old ones are in use.  A
+ * large node, like a summary, finds no room and goes to the end of the file;
+ * then its old pages are free, and the file cannot be truncated.  So VACUUM
+ * moves it:
+ *
+ *	1. Allocate as many slices in free pages, with a new generation, and
+ *	   publish them as the shadow.  From now on inserters set bits in both.
+ *	2. Copy the bits of each page to the new one, by OR.
+ *	3. Swap, as after a rebuild, and free the old pages.
+ *
+ * No bit is lost: it was set before the publication, and then it is on the old
+ * page when step 2 reads that, or after it, and then it is in both.  What a
+ * failure leaves is what a rebuild leaves: a shadow, which the next VACUUM
+ * drops.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "storage/lmgr.h"
+#include "utils/rel.h"
+
+#include "partitioned.h"
+
+/*
+ * Pages are moved if at least this part of the file is free.  Then at most
+ * three are written and logged for each that can be given back, and a rebuild
+ * has written as many before.
+ */
+#define MOVE_FRACTION		4
+
+/* Room that is left between the pages, in parts of what is in use. */
+#define MOVE_SLACK			8
+
+typedef struct Move
+{
+	BxRepair   *repair;
+	BlockNumber end;			/* where the file should end */
+	uint32		moved;			/* pages */
+} Move;
+
+/* The slices that are moved. */
+typedef struct Slices
+{
+	int			level;
+	uint32		node;
+	uint32		partition;
+	int			child;			/* of the top-level page, or BX_CHILD_SELF */
+	BxNodeDesc	desc;
+} Slices;
+
+/*
+ * Makes empty slices for the copy, and publishes them as the shadow.  Returns
+ * false, with nothing done, if there is no room for them.
+ */
+static bool
+publish_copy(const Move *move, const Slices *old, BxShadow *shadow)
+{
+	Relation	index = move->repair->index;
+	BxMetaPageData meta;
+	bool		done;
+
+	memset(shadow, 0, sizeof(*shadow));
+	shadow->level = old->level;
+	shadow->child = old->level == BX_LEVEL_SEGMENT ? old->child : 0;
+
+	LockPage(index, BX_METAPAGE_BLKNO, ExclusiveLock);
+	bx_meta_read(index, &meta);
+	done = bx_dir_alloc_before(index, &meta, old->level, old->node, &old->desc,
+							   &shadow->desc);
+	if (done)
+		bx_dir_update_top(index, old->partition, old->child, NULL, shadow);
+	UnlockPage(index, BX_METAPAGE_BLKNO, ExclusiveLock);
+	return done;
+}
+
+/* Reads the rows of a slice; false if it has no bits. */
+static bool
+read_rows(const Move *move, const Slices *old, uint32 slice, char *rows)
+{
+	Relation	index = move->repair->index;
+	BlockNumber blkno = old->desc.start + slice;
+	Buffer		buffer = ReadBufferExtended(index, MAIN_FORKNUM, blkno,
+											RBM_NORMAL,
+											move->repair->strategy);
+	Page		page = BufferGetPage(buffer);
+	bool		has_bits;
+
+	LockBuffer(buffer, BUFFER_LOCK_SHARE);
+	bx_page_check(index, buffer, BX_PAGE_SLICE);
+	if (!bx_slices_is_page(page, old->level, old->node, slice, &old->desc))
+		bx_page_corrupted(index, blkno,
+						  "not the page that the directory says");
+	has_bits = ((PageHeader) page)->pd_lower == BX_SLICE_LOWER_FULL;
+	if (has_bits)
+		memcpy(rows, BxPageGetContent(page), BX_SLICE_SIZE);
+	UnlockReleaseBuffer(buffer);
+	return has_bits;
+}
+
+/* Moves slices to free pages before them, if there are: the three steps. */
+static void
+move_slices(Move *move, const Slices *old)
+{
+	Relation	index = move->repair->index;
+	char	   *rows;
+	BxShadow	shadow;
+
+	if (!publish_copy(move, old, &shadow))
+		return;
+	rows = palloc(BX_SLICE_SIZE);
+	for (uint32 i = 0; i < old->desc.nslices; i++)
+	{
+		bx_vacuum_delay_point();
+		if (read_rows(move, old, i, rows))
+			bx_slices_write(index, old->level, old->node, &shadow.desc, i,
+							rows, true);
+	}
+	pfree(rows);
+	BX_PAUSE(BX_PAUSE_COPIED);
+	bx_dir_swap_shadow(index, old->partition, old->child, &old->desc, &shadow,
+					   &shadow.desc);
+	bx_extents_free(index, &old->desc);
+	move->moved += old->desc.nslices;
+}
+
+/* Moves the slices of a descriptor, if they are behind the end. */
+static void
+move_if_behind(Move *move, int level, uint32 node, uint32 partition, int child,
+			   const BxNodeDesc *desc)
+{
+	Slices		old = {level, node, partition, child, *desc};
+	BlockNumber index_blocks = 0;
+
+	bx_dir_check_desc(move->repair->index, BX_METAPAGE_BLKNO, desc,
+					  &index_blocks);
+	if (desc->state == BX_NODE_PRESENT &&
+		(uint64) desc->start + desc->nslices > move->end)
+		move_slices(move, &old);
+}
+
+/* Moves what is behind the end, the summary first: it needs most room. */
+static void
+move_partition(void *arg, uint32 partition, BlockNumber blkno)
+{
+	Move	   *move = arg;
+	BxTopPageData top;
+
+	/* there is a single place for a shadow, and VACUUM may have left one */
+	if (!bx_dir_read_top(move->repair->index, partition, &top) ||
+		top.shadow.desc.state != BX_NODE_EMPTY)
+		return;
+	move_if_behind(move, BX_LEVEL_PARTITION, partition, partition,
+				   BX_CHILD_SELF, &top.self);
+	for (int c = 0; c < BX_FANOUT; c++)
+		move_if_behind(move, BX_LEVEL_SEGMENT, partition * BX_FANOUT + c,
+					   partition, c, &top.child[c]);
+}
+
+/* Pages of the directory never move. */
+static void
+keep_top(void *arg, uint32 partition, BlockNumber blkno)
+{
+	Move	   *move = arg;
+
+	move->end = Max(move->end, blkno + 1);
+}
+
+/* Sets where the file should end: what lies behind is moved. */
+static void
+choose_end(Move *move, const BxMetaPageData *meta, BlockNumber used)
+{
+	move->end = used + used / MOVE_SLACK;
+	for (uint32 i = 0; i < BX_MAX_MAPS; i++)
+		move->end = Max(move->end, meta->map[i] + 1);
+	bx_dir_each_top(move->repair->index, meta, keep_top, move);
+}
+
+/*
+ * Moves filters from the end of the file to free pages, if that leaves enough
+ * free pages at the end to give back.  The caller has a lock on the heap that
+ * keeps other rebuilds away.
+ */
+void
+bx_move_compact(BxRepair *repair)
+{
+	Relation	index = repair->index;
+	BlockNumber nblocks = RelationGetNumberOfBlocks(index);
+	Move		move = {repair};
+	BxMetaPageData meta;
+
+	if (repair->free_pages < nblocks / MOVE_FRACTION)
+		return;
+	bx_meta_read(index, &meta);
+	choose_end(&move, &meta, nblocks - repair->free_pages);
+	if (repair->named_end <= move.end ||
+		!bx_truncate_is_worth_it(nblocks, move.end))
+		return;
+	bx_dir_each_top(index, &meta, move_partition, &move);
+	if (move.moved > 0)
+		repair->free_pages = bx_extents_sweep(index, &repair->named_end);
+}

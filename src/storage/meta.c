@@ -1,0 +1,121 @@
+/*-------------------------------------------------------------------------
+ *
+ * meta.c
+ *	  The metapage: what is frozen when an index is built, statistics, and the
+ *	  roots of the layout's pages.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/generic_xlog.h"
+#include "miscadmin.h"
+
+#include "storage.h"
+
+/* Makes the metapage of an index without keys. */
+void
+bx_meta_init(Page page, uint8 layout, double rate, uint8 lg_base)
+{
+	BxMetaPageData *meta;
+
+	bx_page_init(page, BX_PAGE_META);
+	meta = BxPageGetMeta(page);
+	meta->magic = BX_MAGIC;
+	meta->version = BX_FORMAT_VERSION;
+	meta->hash_version = BX_HASH_VERSION;
+	meta->layout = layout;
+	meta->lg_base = lg_base;
+	meta->false_positive_rate = rate;
+	meta->next_generation = 1;
+}
+
+static void
+check_version(Relation index, const char *what, uint32 found, uint32 known)
+{
+	if (found > known)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("index \"%s\" has %s version %u, but this version of bloomidx knows only up to %u",
+						RelationGetRelationName(index), what, found, known),
+				 errhint("Install the newer version of bloomidx, or REINDEX the index.")));
+	if (found != known)
+		bx_page_corrupted(index, BX_METAPAGE_BLKNO, "impossible version");
+}
+
+/* Whether there is anything that an index without keys cannot have. */
+static bool
+has_pages(const BxMetaPageData *meta)
+{
+	bool		result = meta->stats.segments > 0 || meta->nfree > 0 ||
+	meta->block_pages > 0;
+
+	for (uint32 i = 0; i < BX_MAX_MAPS; i++)
+		result = result || meta->map[i] != 0;
+	return result;
+}
+
+/*
+ * Whether the numbers of pages and ranges may be those of the layout.  There
+ * are never fewer pages than have been counted for the planner.
+ */
+static bool
+is_count_possible(const BxMetaPageData *meta)
+{
+	if (meta->layout != BX_LAYOUT_BLOCK)
+		return meta->block_pages == 0 && meta->block_ranges == 0;
+	return meta->block_ranges <= BX_MAX_BLOCK_RANGES &&
+		(meta->block_ranges > 0) == (meta->block_pages > 0) &&
+		meta->stats.segments <= meta->block_pages;
+}
+
+static void
+check_meta(Relation index, const BxMetaPageData *meta)
+{
+	if (meta->magic != BX_MAGIC)
+		bx_page_corrupted(index, BX_METAPAGE_BLKNO, "wrong magic number");
+	check_version(index, "format", meta->version, BX_FORMAT_VERSION);
+	check_version(index, "hash", meta->hash_version, BX_HASH_VERSION);
+	if ((meta->lg_base > BX_MAX_LG_BASE && meta->lg_base != BX_LG_BASE_UNSET) ||
+		!(meta->false_positive_rate >= BX_MIN_RATE &&
+		  meta->false_positive_rate <= BX_MAX_RATE) ||
+		meta->nfree > BX_MAX_FREE_EXTENTS ||
+		!(meta->stats.range_keys >= 0 &&
+		  meta->stats.range_keys <= BX_MAX_RANGE_KEYS) ||
+		!is_count_possible(meta) ||
+		(meta->lg_base == BX_LG_BASE_UNSET && has_pages(meta)))
+		bx_page_corrupted(index, BX_METAPAGE_BLKNO, "impossible metapage");
+}
+
+/* Copies the metapage's content, checked. */
+void
+bx_meta_read(Relation index, BxMetaPageData *meta)
+{
+	Buffer		buffer = ReadBuffer(index, BX_METAPAGE_BLKNO);
+
+	LockBuffer(buffer, BUFFER_LOCK_SHARE);
+	bx_page_check(index, buffer, BX_PAGE_META);
+	memcpy(meta, BxPageGetMeta(BufferGetPage(buffer)), sizeof(*meta));
+	UnlockReleaseBuffer(buffer);
+	check_meta(index, meta);
+}
+
+/*
+ * Replaces the metapage's content.  The caller has held LockPage on the
+ * metapage since it read what it changed.
+ */
+void
+bx_meta_write(Relation index, const BxMetaPageData *meta)
+{
+	Buffer		buffer = ReadBuffer(index, BX_METAPAGE_BLKNO);
+	GenericXLogState *state;
+	Page		page;
+
+	LockBuffer(buffer, BUFFER_LOCK_EXCLUSIVE);
+	bx_page_check(index, buffer, BX_PAGE_META);
+	state = GenericXLogStart(index);
+	page = GenericXLogRegisterBuffer(state, buffer, 0);
+	memcpy(BxPageGetMeta(page), meta, sizeof(*meta));
+	GenericXLogFinish(state);
+	UnlockReleaseBuffer(buffer);
+}

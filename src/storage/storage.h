@@ -1,0 +1,54 @@
+/*-------------------------------------------------------------------------
+ *
+ * storage.h
+ *	  Pages of an index: identity, allocation, the metapage, and the WAL
+ *	  record that sets bits.  The format on disk is in format.h.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef BX_STORAGE_H
+#define BX_STORAGE_H
+
+#include "postgres.h"
+
+#include "storage/bufmgr.h"
+#include "utils/rel.h"
+
+#include "../compat.h"
+#include "../debug.h"
+#include "format.h"
+
+/* Bits that one key sets in one page: at most as many as it has probes. */
+#define BX_MAX_KEY_BITS		30
+
+typedef struct BxPageBits
+{
+	Buffer		buffer;
+	LocationIndex lower;		/* pd_lower of a page of this kind with bits */
+	int			n;
+	struct
+	{
+		uint16		offset;		/* from the page's start */
+		uint8		bit;
+	}			at[BX_MAX_KEY_BITS];
+} BxPageBits;
+
+#define BX_MAX_BITS_PAGES	2
+
+/* page.c */
+pg_noreturn extern void bx_page_corrupted(Relation index, BlockNumber blkno,
+										  const char *problem);
+extern void bx_page_init(Page page, uint8 kind);
+extern const char *bx_page_problem(Page page, uint8 kind);
+extern void bx_page_check(Relation index, Buffer buffer, uint8 kind);
+extern BlockNumber bx_page_extend(Relation index, uint32 npages);
+extern void bx_page_extend_to(Relation index, BlockNumber blkno);
+extern void bx_page_write_new(Relation index, BlockNumber blkno,
+							  const char *image, bool wal);
+extern void bx_page_set_bits(Relation index, const BxPageBits *pages,
+							 int npages);
+extern void bx_meta_init(Page page, uint8 layout, double rate, uint8 lg_base);
+extern void bx_meta_read(Relation index, BxMetaPageData *meta);
+extern void bx_meta_write(Relation index, const BxMetaPageData *meta);
+
+#endif							/* BX_STORAGE_H */

@@ -1,0 +1,109 @@
+/*-------------------------------------------------------------------------
+ *
+ * wal.c
+ *	  The WAL record that sets the bits of a key in a page.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/generic_xlog.h"
+#include "access/xloginsert.h"
+#include "miscadmin.h"
+
+#include "storage.h"
+
+/*
+ * The bytes that a change of one page leaves in WAL: fragments of an offset, a
+ * length and that many bytes, which is what a generic record consists of.
+ */
+#define FRAGMENT_HEADER		(2 * sizeof(uint16))
+#define MAX_FRAGMENTS_SIZE	((FRAGMENT_HEADER + 1) * BX_MAX_KEY_BITS + \
+							 FRAGMENT_HEADER + sizeof(LocationIndex))
+
+typedef struct Fragments
+{
+	int			size;
+	char		data[MAX_FRAGMENTS_SIZE];
+} Fragments;
+
+static void
+append_fragment(Fragments *fragments, Page page, const void *start, uint16 len)
+{
+	uint16		offset = (const char *) start - (const char *) page;
+	char	   *to = fragments->data + fragments->size;
+
+	Assert(fragments->size + FRAGMENT_HEADER + len <= MAX_FRAGMENTS_SIZE);
+	memcpy(to, &offset, sizeof(offset));
+	memcpy(to + sizeof(offset), &len, sizeof(len));
+	memcpy(to + FRAGMENT_HEADER, start, len);
+	fragments->size += FRAGMENT_HEADER + len;
+}
+
+/* Sets bits in a page and notes what changed. */
+static void
+set_page_bits(const BxPageBits *bits, Fragments *fragments)
+{
+	Page		page = BufferGetPage(bits->buffer);
+	PageHeader	header = (PageHeader) page;
+
+	fragments->size = 0;
+
+	/* No bit may lie in the hole: replay and page images leave it zero. */
+	if (header->pd_lower != bits->lower)
+	{
+		header->pd_lower = bits->lower;
+		append_fragment(fragments, page, &header->pd_lower,
+						sizeof(header->pd_lower));
+	}
+	for (int i = 0; i < bits->n; i++)
+	{
+		uint8	   *byte = (uint8 *) page + bits->at[i].offset;
+
+		if (!(*byte & bits->at[i].bit))
+		{
+			*byte |= bits->at[i].bit;
+			append_fragment(fragments, page, byte, 1);
+		}
+	}
+}
+
+/*
+ * Sets a key's bits in one or two pages, which the caller has locked
+ * exclusively, and logs them.
+ *
+ * This writes the same generic record that GenericXLogFinish would, but knows
+ * what has changed: it need not copy and compare whole pages, which is most of
+ * the cost of an insert.  Replay applies the blocks in this order, so the page
+ * of the upper level must come first.
+ */
+void
+bx_page_set_bits(Relation index, const BxPageBits *pages, int npages)
+{
+	Fragments	fragments[BX_MAX_BITS_PAGES];
+	bool		wal = RelationNeedsWAL(index);
+
+	Assert(npages > 0 && npages <= BX_MAX_BITS_PAGES);
+
+	if (wal)
+		XLogBeginInsert();
+	START_CRIT_SECTION();
+	for (int i = 0; i < npages; i++)
+	{
+		set_page_bits(&pages[i], &fragments[i]);
+		MarkBufferDirty(pages[i].buffer);
+		if (wal)
+		{
+			XLogRegisterBuffer(i, pages[i].buffer, REGBUF_STANDARD);
+			XLogRegisterBufData(i, fragments[i].data, fragments[i].size);
+		}
+	}
+	if (wal)
+	{
+		XLogRecPtr	lsn = XLogInsert(RM_GENERIC_ID, 0);
+
+		for (int i = 0; i < npages; i++)
+			PageSetLSN(BufferGetPage(pages[i].buffer), lsn);
+	}
+	END_CRIT_SECTION();
+}
