@@ -99,8 +99,19 @@
 static inline bool
 bx_may_truncate(Relation heap)
 {
+	int			version = atoi(GetConfigOption("server_version_num", false, false));
 	const StdRdOptions *options = (const StdRdOptions *) heap->rd_options;
 
+	/*
+	 * Before these, RelationTruncate cuts the file of an index before its WAL
+	 * record is flushed.  A crash in between would bring back directory
+	 * entries that name pages that are gone.  The server that is running may
+	 * be older than the one whose headers were used.
+	 */
+	if (version < 140016 || (version >= 150000 && version < 150011) ||
+		(version >= 160000 && version < 160007) ||
+		(version >= 170000 && version < 170003))
+		return false;
 #if PG_VERSION_NUM < 180000
 	return options == NULL || options->vacuum_truncate;
 #elif PG_VERSION_NUM < 190000

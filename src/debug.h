@@ -23,6 +23,7 @@
 #define BX_PAUSE_COPIED			7	/* move: copy made, not swapped */
 #define BX_PAUSE_TRUNCATE		8	/* VACUUM: pages not free, still there */
 #define BX_PAUSE_INSPECT		9	/* show: metapage read, nothing else yet */
+#define BX_PAUSE_CLAIMS			10	/* check: metapage read, directory not */
 
 #ifdef BX_DEBUG_PAUSES
 

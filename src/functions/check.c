@@ -53,26 +53,58 @@ PG_FUNCTION_INFO_V1(bloomidx_check);
 #define MAX_STANDBY_ATTEMPTS	20
 #define ATTEMPT_DELAY		50000L
 
-/* Reads all that names pages. */
+/*
+ * Claims the pages that are free in two copies of the metapage: one from before
+ * the directory was read, and one from after it.  A page that is in one of them
+ * only has changed hands meanwhile.  Extents behind the end of the file do not
+ * count.
+ */
+static void
+claim_free_pages(BxCheck *check, const BxMetaPageData *before,
+				 const BxMetaPageData *after)
+{
+	for (uint32 i = 0; i < before->nfree; i++)
+	{
+		for (uint32 j = 0; j < after->nfree; j++)
+		{
+			uint64		start = Max(before->free[i].start, after->free[j].start);
+			uint64		end = Min((uint64) before->free[i].start +
+								  before->free[i].npages,
+								  (uint64) after->free[j].start +
+								  after->free[j].npages);
+
+			if (start < end && end <= check->nblocks)
+				bx_check_claim(check, BX_METAPAGE_BLKNO, (BlockNumber) start,
+							   (uint32) (end - start));
+		}
+	}
+}
+
+/*
+ * Reads all that names pages.  The metapage is read again after the directory:
+ * an entry that was made meanwhile is no contradiction.
+ */
 static void
 read_claims(BxCheck *check, const BxLayout *layout)
 {
-	BxMetaPageData meta;
+	BxMetaPageData before;
+	BxMetaPageData after;
 
-	bx_meta_read(check->index, &meta);
+	bx_meta_read(check->index, &before);
+	BX_PAUSE(BX_PAUSE_CLAIMS);
 	check->nblocks = RelationGetNumberOfBlocks(check->index);
 	check->claimed = palloc_extended(check->nblocks / 8 + 1,
 									 MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
+	check->newest_generation = 0;
 	bx_check_claim(check, BX_METAPAGE_BLKNO, BX_METAPAGE_BLKNO, 1);
-	layout->check_claims(check, &meta);
+	layout->check_claims(check, &before);
+	bx_meta_read(check->index, &after);
 
-	/* what is not in the file is not used; see take_pages */
-	for (uint32 i = 0; i < meta.nfree; i++)
-	{
-		if ((uint64) meta.free[i].start + meta.free[i].npages <= check->nblocks)
-			bx_check_claim(check, BX_METAPAGE_BLKNO, meta.free[i].start,
-						   meta.free[i].npages);
-	}
+	/* a generation that is used again would make an old page look current */
+	if (check->newest_generation >= after.next_generation)
+		bx_check_contradiction(check, check->newest_blkno,
+							   "generation that the metapage has not given out yet");
+	claim_free_pages(check, &before, &after);
 }
 
 static void

@@ -177,6 +177,8 @@ typedef struct BxCheck
 	/* the blocks that something names */
 	BlockNumber nblocks;
 	uint8	   *claimed;
+	uint32		newest_generation;	/* of the slices that something names */
+	BlockNumber newest_blkno;	/* where that was found */
 	bool		may_retry;		/* a contradiction may be due to a change */
 	bool		contradiction;
 } BxCheck;

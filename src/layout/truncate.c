@@ -138,6 +138,6 @@ bx_truncate_index(const BxLayout *layout, BxRepair *repair, int message_level)
 						RelationGetRelationName(index), pages)));
 	else
 		ereport(message_level,
-				(errmsg("index \"%s\": did not give pages back, because it is in use",
+				(errmsg("index \"%s\": did not give pages back, because it is in use, or needs them again",
 						RelationGetRelationName(index))));
 }

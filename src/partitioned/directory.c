@@ -243,16 +243,17 @@ bx_dir_alloc_slices(Relation index, BxMetaPageData *meta, int level,
 }
 
 /*
- * Makes slices like those that *old describes, in free pages before these; see
- * make_slices.  Returns false, with nothing done, if there is no room.
+ * Makes slices like those that *old describes, in free pages before block "end";
+ * see make_slices.  Returns false, with nothing done, if there is no room.
  */
 bool
-bx_dir_alloc_before(Relation index, BxMetaPageData *meta, int level,
-					uint32 node, const BxNodeDesc *old, BxNodeDesc *desc)
+bx_dir_alloc_before(Relation index, BxMetaPageData *meta, BlockNumber end,
+					int level, uint32 node, const BxNodeDesc *old,
+					BxNodeDesc *desc)
 {
 	BxFreeExtent *extent = bx_extents_find(index, meta, old->nslices);
 
-	if (extent == NULL || extent->start > old->start)
+	if (extent == NULL || (uint64) extent->start + old->nslices > end)
 		return false;
 	*desc = *old;
 	make_slices(index, meta, level, node, desc);

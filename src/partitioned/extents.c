@@ -172,6 +172,7 @@ mark_map(NamedBlocks *named, uint32 number, BlockNumber blkno)
 	{
 		BxTopPageData top;
 
+		CHECK_FOR_INTERRUPTS();
 		if (tops[i] == 0 || !bx_dir_read_top(named->index, first + i, &top))
 			continue;
 		mark_blocks(named, tops[i], 1);

@@ -236,11 +236,13 @@ claim_node(ClaimState *state, BlockNumber blkno, const BxNodeDesc *desc)
 	if ((desc->flags & ~BX_DESC_DOUBT) != 0)
 		bx_page_corrupted(check->index, blkno, "impossible directory entry");
 
-	/* a generation that is used again would make an old page look current */
-	if (desc->generation == 0 ||
-		desc->generation >= state->meta->next_generation)
-		bx_check_contradiction(check, blkno,
-							   "generation that the metapage has not given out yet");
+	if (desc->generation == 0)
+		bx_page_corrupted(check->index, blkno, "impossible directory entry");
+	if (desc->generation >= check->newest_generation)
+	{
+		check->newest_generation = desc->generation;
+		check->newest_blkno = blkno;
+	}
 	bx_check_claim(check, blkno, desc->start, desc->nslices);
 }
 

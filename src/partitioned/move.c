@@ -72,8 +72,8 @@ publish_copy(const Move *move, const Slices *old, BxShadow *shadow)
 
 	LockPage(index, BX_METAPAGE_BLKNO, ExclusiveLock);
 	bx_meta_read(index, &meta);
-	done = bx_dir_alloc_before(index, &meta, old->level, old->node, &old->desc,
-							   &shadow->desc);
+	done = bx_dir_alloc_before(index, &meta, move->end, old->level, old->node,
+							   &old->desc, &shadow->desc);
 	if (done)
 		bx_dir_update_top(index, old->partition, old->child, NULL, shadow);
 	UnlockPage(index, BX_METAPAGE_BLKNO, ExclusiveLock);

@@ -59,7 +59,7 @@ extern void bx_dir_alloc_slices(Relation index, BxMetaPageData *meta,
 								int level, uint32 node, double keys,
 								double rate, BxNodeDesc *desc);
 extern bool bx_dir_alloc_before(Relation index, BxMetaPageData *meta,
-								int level, uint32 node, const BxNodeDesc *old,
+								BlockNumber end, int level, uint32 node, const BxNodeDesc *old,
 								BxNodeDesc *desc);
 extern BlockNumber bx_dir_make_top(Relation index, BxMetaPageData *meta,
 								   uint32 partition,

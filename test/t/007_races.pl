@@ -20,6 +20,7 @@ my %point = (
 	allocated => 3,
 	published => 4,
 	filled => 5,
+	claims => 10,
 	build_page => 6,
 	inspect => 9);
 
@@ -225,6 +226,21 @@ WHERE m.page = g.page AND t.k = m.k});
 	open_gate('allocated');
 	finish($insert);
 	is_complete($table, "try $try: insert that made pages");
+
+	# --- pages that are made while bloomidx_check() reads the directory are no contradiction: it need not read it again
+	close_gate('claims');
+	my $check = start("SELECT bloomidx_check('${table}_k_idx')");
+	wait_at('claims');
+	$node->safe_psql('postgres', "INSERT INTO $table SELECT 3000 + i, repeat('x', 1900) FROM generate_series(1, 1500) i");
+	$gate->query_safe("SELECT pg_advisory_unlock($class, $point{claims}), pg_advisory_lock($class, $point{claims})");
+	$node->poll_query_until('postgres',
+		"SELECT count(*) = 0 FROM pg_stat_activity WHERE query ~ '^SELECT bloomidx_check' AND state = 'active' AND wait_event_type IS DISTINCT FROM 'Lock'")
+	  or die;
+	is( $node->safe_psql(
+			'postgres', "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND classid = $class AND objid = $point{claims} AND NOT granted"),
+		0, "try $try: bloomidx_check beside inserts that make pages reads the directory once");
+	open_gate('claims');
+	finish($check);
 
 	# --- the first row comes when a function that shows an index has read the metapage, and nothing else
 	$table = 'race' . ++$serial;
