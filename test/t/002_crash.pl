@@ -20,6 +20,9 @@ use Test::More;
 my $rounds = $ENV{BLOOMIDX_CRASHES} || 3;
 
 # How the server dies, whether a checkpoint comes just before, and what is in the WAL.
+#
+# Without full_page_writes, replay may meet a record of a page that was truncated later, and is there again, all zeroes.
+# Replay skips the record, but wal_consistency_checking fails for such a page: there VACUUM must not truncate.
 my @combinations = (
 	{ death => 'kill', checkpoint => 1, full_page_writes => 'on', check => 'generic' },
 	{ death => 'immediate', checkpoint => 0, full_page_writes => 'on', check => '' },
@@ -41,18 +44,19 @@ $standby->start;
 # rows whose filters VACUUM rebuilds again and again; and unlogged ones, one indexed while empty, one with rows.
 sub create_tables
 {
-	my ($round) = @_;
+	my ($round, $how) = @_;
+	my $truncate = $how->{full_page_writes} eq 'on' || $how->{check} eq '' ? 'on' : 'off';
 	my $rows = "SELECT 0, md5('old' || i)::uuid, i, repeat('x', 1500) FROM generate_series(1, 1000) i";
 	my $sql = '';
 
 	foreach my $name ('fresh', 'filled', 'rebuilt')
 	{
-		$sql .= "CREATE TABLE ${name}_$round (client int, k uuid, n int8, pad text);"
+		$sql .= "CREATE TABLE ${name}_$round (client int, k uuid, n int8, pad text) WITH (vacuum_truncate = $truncate);"
 		  . "ALTER TABLE ${name}_$round ALTER pad SET STORAGE PLAIN;";
 		$sql .= "INSERT INTO ${name}_$round $rows;" if $name ne 'fresh';
 		$sql .= "CREATE INDEX ${name}_${round}_k ON ${name}_$round " . using_index('k, n', pages_per_range => 1) . ';';
 	}
-	$sql .= "CREATE TABLE churned_$round AS SELECT 0 AS client, gen_random_uuid() AS k, n FROM generate_series(1, 8000) n;"
+	$sql .= "CREATE TABLE churned_$round WITH (vacuum_truncate = $truncate) AS SELECT 0 AS client, gen_random_uuid() AS k, n FROM generate_series(1, 8000) n;"
 	  . "CREATE INDEX churned_${round}_k ON churned_$round " . using_index('k, n', pages_per_range => 1) . ';';
 	foreach my $name ('unlogged_fresh', 'unlogged_filled')
 	{
@@ -104,7 +108,7 @@ foreach my $round (1 .. $rounds)
 	$primary->append_conf('postgresql.conf',
 		"wal_consistency_checking = '$how->{check}'\nfull_page_writes = $how->{full_page_writes}\n");
 	$primary->reload;
-	create_tables($round);
+	create_tables($round, $how);
 
 	my $clients = start_pgbench($primary, scripts($round), '-c', 6, '-j', 2, '-T', 600);
 	poll_until(sub { row_count($primary, "fresh_$round") > 300 }, 'clients have inserted');

@@ -456,13 +456,34 @@ catch_up();
 all_rows_found($standby, 'churn', $_, 'churn_k', 10000, 'after the clients, on the standby') foreach 'k', 't';
 
 #
+# --- Without full_page_writes: replay meets a page that was truncated later, and that was added again before the crash
+#
+
+$node->append_conf('postgresql.conf', "full_page_writes = off\nwal_consistency_checking = ''\n");
+$node->reload;
+make_table('torn');
+add_tail('torn_k', 200);
+query(add_rows('torn', 3001, 900));
+query('CHECKPOINT');
+query("INSERT INTO torn SELECT 9000000, ''");
+query('VACUUM torn');
+cmp_ok(pages('torn_k'), '<', 100, 'a page is truncated after a record of it');
+add_tail('torn_k', 300);
+crash();
+like(slurp_file($node->logfile), qr/page \d+ of relation \S+ is uninitialized/, 'replay meets the page, without content');
+is_good('torn', 'after a crash without full_page_writes');
+$node->append_conf('postgresql.conf', "full_page_writes = on\nwal_consistency_checking = 'generic'\n");
+$node->reload;
+catch_up();
+
+#
 # --- Failover
 #
 
 kill9_all($node);
 $standby->promote;
 $standby->safe_psql('postgres', add_rows('plain', 10001, 900) . add_rows('crashed', 10001, 900));
-is_good($_, 'promoted', $standby) foreach 'plain', 'crashed', 'moved', 'followed';
+is_good($_, 'promoted', $standby) foreach 'plain', 'crashed', 'moved', 'followed', 'torn';
 log_is_clean($standby, 'truncation');
 $standby->stop;
 $node->start;
