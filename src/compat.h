@@ -3,8 +3,8 @@
  * compat.h
  *	  Differences between the supported PostgreSQL versions.
  *
- * Every test of PG_VERSION_NUM is here, but for the fields of the
- * IndexAmRoutine in handler.c.
+ * All tests of PG_VERSION_NUM are here, except for the fields of the
+ * IndexAmRoutine in am/handler.c.
  *
  *-------------------------------------------------------------------------
  */
@@ -32,17 +32,20 @@
 #error "bloomidx needs PostgreSQL 14 or later"
 #endif
 
-/* 18 has a new word for functions that do not return. */
+/* PostgreSQL 18 has a new keyword for functions that do not return. */
 #ifndef pg_noreturn
 #define pg_noreturn			pg_attribute_noreturn()
 #endif
 
-/* 19 has one for falling through, and no longer lets a comment say it. */
+/*
+ * PostgreSQL 19 has a macro for falling through, and no longer accepts a
+ * comment.
+ */
 #ifndef pg_fallthrough
 #define pg_fallthrough		__attribute__((fallthrough))
 #endif
 
-/* 17 took old_snapshot_threshold away. */
+/* PostgreSQL 17 removed old_snapshot_threshold. */
 #if PG_VERSION_NUM < 170000
 #define bx_test_for_old_snapshot(snapshot, rel, page) \
 	TestForOldSnapshot(snapshot, rel, page)
@@ -75,7 +78,10 @@
 	object_ownercheck(RelationRelationId, oid, role)
 #endif
 
-/* Since 17 the server asks the planner itself, if the handler says that it may. */
+/*
+ * Since PostgreSQL 17 the server itself calls the planner, if
+ * amcanbuildparallel is set.
+ */
 #if PG_VERSION_NUM < 170000
 #define bx_plan_workers(heap, index, indexInfo) \
 	plan_create_index_workers(RelationGetRelid(heap), RelationGetRelid(index))
@@ -83,7 +89,7 @@
 #define bx_plan_workers(heap, index, indexInfo) ((indexInfo)->ii_ParallelWorkers)
 #endif
 
-/* 18 counts the searches of a scan, for EXPLAIN ANALYZE. */
+/* PostgreSQL 18 counts the searches of a scan, for EXPLAIN ANALYZE. */
 #if PG_VERSION_NUM >= 180000
 #define bx_count_search(scan) \
 	do { if ((scan)->instrument) (scan)->instrument->nsearches++; } while (0)
@@ -92,9 +98,9 @@
 #endif
 
 /*
- * Whether VACUUM may give pages at the end of a table back: by the table's
- * storage parameter vacuum_truncate, and since 18, if that is not set, by the
- * server's.
+ * Returns whether VACUUM may truncate an index of a table: according to the
+ * table's storage parameter vacuum_truncate, and since PostgreSQL 18, if that
+ * is not set, the server's parameter.
  */
 static inline bool
 bx_may_truncate(Relation heap)
@@ -103,10 +109,11 @@ bx_may_truncate(Relation heap)
 	const StdRdOptions *options = (const StdRdOptions *) heap->rd_options;
 
 	/*
-	 * Before these, RelationTruncate cuts the file of an index before its WAL
-	 * record is flushed.  A crash in between would bring back directory
-	 * entries that name pages that are gone.  The server that is running may
-	 * be older than the one whose headers were used.
+	 * Before these versions, RelationTruncate() truncates the file of an
+	 * index before the WAL record is flushed.  A crash in between would
+	 * restore directory entries that reference truncated pages.  The version
+	 * is checked at run time, because the running server may be older than
+	 * the headers.
 	 */
 	if (version < 140016 || (version >= 150000 && version < 150011) ||
 		(version >= 160000 && version < 160007) ||
@@ -123,7 +130,9 @@ bx_may_truncate(Relation heap)
 #endif
 }
 
-/* 19 keeps the handler's result where it is; before, it was freed. */
+/*
+ * PostgreSQL 19 uses the handler's result in place; earlier versions free it.
+ */
 static inline const IndexAmRoutine *
 bx_am_routine(const IndexAmRoutine *routine)
 {
@@ -138,9 +147,9 @@ bx_am_routine(const IndexAmRoutine *routine)
 }
 
 /*
- * Appends some all-zero pages, at most npages, and returns the first; *n is
- * how many.  The caller holds the relation's extension lock, so that several
- * calls give consecutive blocks.
+ * Appends up to npages all-zero pages, and returns the first; *n is their
+ * number.  The caller holds the relation extension lock, so that several
+ * calls return consecutive blocks.
  */
 static inline BlockNumber
 bx_extend(Relation rel, ForkNumber fork, uint32 npages, uint32 *n)
@@ -165,9 +174,9 @@ bx_extend(Relation rel, ForkNumber fork, uint32 npages, uint32 *n)
 }
 
 /*
- * Reads blocks of a relation in order.  17 has streams, which read ahead, and
- * several blocks at once.  Before, that is left to the operating system, which
- * sees that the blocks come in order.
+ * Reads blocks of a relation in order.  PostgreSQL 17 has read streams, which
+ * read ahead and combine blocks.  In earlier versions read-ahead is left to
+ * the operating system, which detects the sequential access.
  */
 typedef struct BxReader
 {

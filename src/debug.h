@@ -1,11 +1,12 @@
 /*-------------------------------------------------------------------------
  *
  * debug.h
- *	  Places where a test can hold a backend.
+ *	  Points at which a test can pause a backend.
  *
- * Compiled with BX_DEBUG_PAUSES (see test/modules/bloomidx_debug), a backend
- * that comes to such a place waits while somebody holds the advisory lock
- * (BX_PAUSE_CLASS, point) exclusively.  Otherwise there is nothing here.
+ * If compiled with BX_DEBUG_PAUSES (see test/modules/bloomidx_debug), a
+ * backend that reaches such a point waits while another session holds the
+ * advisory lock (BX_PAUSE_CLASS, point) exclusively.  Otherwise BX_PAUSE does
+ * nothing.
  *
  *-------------------------------------------------------------------------
  */
@@ -15,14 +16,17 @@
 #define BX_PAUSE_CLASS		1112034391
 
 #define BX_PAUSE_SEARCH_SLICE	1	/* search: before filters are read */
-#define BX_PAUSE_INSERT_KEY		2	/* insert: their pages are pinned */
-#define BX_PAUSE_ALLOCATED		3	/* insert: pages allocated, no entry yet */
+#define BX_PAUSE_INSERT_KEY		2	/* insert: the pages of filters are pinned */
+#define BX_PAUSE_ALLOCATED		3	/* insert: pages allocated, not yet
+									 * published */
 #define BX_PAUSE_PUBLISHED		4	/* rebuild: shadow published and empty */
 #define BX_PAUSE_FILLED			5	/* rebuild: shadow filled, not swapped */
 #define BX_PAUSE_BUILD_PAGE		6	/* build: a heap page has been read */
 #define BX_PAUSE_COPIED			7	/* move: copy made, not swapped */
-#define BX_PAUSE_TRUNCATE		8	/* VACUUM: pages not free, still there */
-#define BX_PAUSE_INSPECT		9	/* show: metapage read, nothing else yet */
+#define BX_PAUSE_TRUNCATE		8	/* VACUUM: pages removed from the free
+									 * list, file not yet truncated */
+#define BX_PAUSE_INSPECT		9	/* inspect: only the metapage has been
+									 * read */
 #define BX_PAUSE_CLAIMS			10	/* check: metapage read, directory not */
 
 #ifdef BX_DEBUG_PAUSES

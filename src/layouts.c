@@ -1,8 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * layouts.c
- *	  The list of layouts.  A new layout is a folder with a BxLayout, and a line
- *	  here.
+ *	  The list of layouts.  To add a layout, add a folder with a BxLayout,
+ *	  and an element here.
  *
  *-------------------------------------------------------------------------
  */
@@ -18,7 +18,10 @@ static const BxLayout *const layouts[] = {
 	&bx_layout_partitioned, &bx_layout_block
 };
 
-/* The layouts one after the other: the first for NULL, NULL after the last. */
+/*
+ * Iterates over the layouts: returns the first one for NULL, and NULL after
+ * the last one.
+ */
 const BxLayout *
 bx_layout_next(const BxLayout *layout)
 {
@@ -29,7 +32,10 @@ bx_layout_next(const BxLayout *layout)
 	return i < lengthof(layouts) ? layouts[i] : NULL;
 }
 
-/* The callbacks of a layout, by the number in the metapage. */
+/*
+ * Returns a layout by the number in the metapage.  Raises an error if it is
+ * unknown.
+ */
 const BxLayout *
 bx_layout_by_id(Relation index, uint8 id)
 {
@@ -41,7 +47,7 @@ bx_layout_by_id(Relation index, uint8 id)
 	bx_page_corrupted(index, BX_METAPAGE_BLKNO, "unknown layout");
 }
 
-/* The layout of an index. */
+/* Returns the layout of an index, according to its metapage. */
 const BxLayout *
 bx_layout_of(Relation index)
 {

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * layouts.h
- *	  The layouts that there are, for the access method and the SQL functions.
+ *	  The list of layouts, for the access method and the SQL functions.
  *
  *-------------------------------------------------------------------------
  */

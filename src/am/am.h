@@ -16,12 +16,12 @@
 
 #include "../layouts.h"
 
-/* The name under which parallel workers find this module. */
+/* Name of this module for parallel workers. */
 #ifndef BX_LIBRARY
 #define BX_LIBRARY			"$libdir/bloomidx"
 #endif
 
-/* Options as they stand in pg_class.reloptions; the build freezes them. */
+/* Options as stored in pg_class.reloptions; the build freezes them. */
 typedef struct BxOptions
 {
 	int32		vl_len_;		/* varlena header (do not touch directly!) */

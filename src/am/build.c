@@ -1,8 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * build.c
- *	  CREATE INDEX: reads the heap range by range, and hands the keys of each
- *	  to the layout.
+ *	  CREATE INDEX: reads the heap range by range, and passes the keys of
+ *	  each range to the layout.
  *
  *-------------------------------------------------------------------------
  */
@@ -27,10 +27,13 @@
 #define PHASE_WAITING		3
 #define PHASE_PUBLISHING	4
 
-/* Automatic pages_per_range looks at this many places of the heap. */
+/*
+ * Number of places of the heap that are sampled for automatic
+ * pages_per_range.
+ */
 #define SAMPLE_WINDOWS		16
 
-/* Progress is reported each time so many heap blocks have been read. */
+/* Progress is reported each time this many heap blocks have been read. */
 #define BLOCKS_PER_REPORT	128
 
 char *
@@ -51,7 +54,7 @@ bxbuildphasename(int64 phasenum)
 	}
 }
 
-/* Tells the server's log how long the phase that ends here took. */
+/* Logs the duration of the phase that ends here. */
 static void
 end_phase(BxBuild *build)
 {
@@ -85,9 +88,9 @@ check_table_am(Relation heap, Relation index)
 }
 
 /*
- * Takes samples of 1, 2, 4, ... consecutive pages and picks the automatic
- * pages_per_range from the distinct keys in them.  Pages without keys, of
- * which a partial index may have many, say nothing.
+ * Samples 1, 2, 4, ... consecutive pages in several places, and chooses
+ * automatic pages_per_range from the distinct keys in them.  Samples without
+ * keys, of which a partial index may have many, are ignored.
  */
 static uint8
 sample_lg_base(BxBuild *build, BxHeapScan *scan)
@@ -97,7 +100,7 @@ sample_lg_base(BxBuild *build, BxHeapScan *scan)
 	BlockNumber size = 1 << BX_AUTO_MAX_LG_BASE;
 	int			nwindows = Min(build->heap_blocks / size + 1, SAMPLE_WINDOWS);
 
-	/* from the heap's start to its end, where the newest rows are */
+	/* from the start of the heap to its end, where the newest rows are */
 	for (int i = 0; i < nwindows; i++)
 	{
 		uint64		start = nwindows == 1 ? 0 :
@@ -127,8 +130,8 @@ sample_lg_base(BxBuild *build, BxHeapScan *scan)
 }
 
 /*
- * Picks the geometry: the option, or what a sample of the heap suggests.  An
- * empty table leaves it to the first insert.
+ * Chooses lg_base: from the option, or from a sample of the heap.  For an
+ * empty table, the choice is left to the first insert.
  */
 static uint8
 choose_lg_base(BxBuild *build, const BxOptions *options)
@@ -147,7 +150,7 @@ choose_lg_base(BxBuild *build, const BxOptions *options)
 	return lg_base;
 }
 
-/* Makes the metapage, which is block 0. */
+/* Writes the metapage, which is block 0. */
 static void
 write_metapage(Relation index, const char *image)
 {
@@ -157,7 +160,7 @@ write_metapage(Relation index, const char *image)
 	bx_page_write_new(index, BX_METAPAGE_BLKNO, image, true);
 }
 
-/* Shows how far all participants have come, which the leader does. */
+/* Reports the progress of all participants, if called by the leader. */
 static void
 show_progress(BxBuild *build)
 {
@@ -166,7 +169,7 @@ show_progress(BxBuild *build)
 									 pg_atomic_read_u64(&build->shared->blocks_done));
 }
 
-/* The unit at work has been read so far. */
+/* Records that "blocks" heap blocks of the current unit have been read. */
 static void
 report_blocks(BxBuild *build, uint64 blocks)
 {
@@ -176,7 +179,7 @@ report_blocks(BxBuild *build, uint64 blocks)
 	show_progress(build);
 }
 
-/* Hands the keys of a range to the layout. */
+/* Range callback: passes the keys of a range to the layout. */
 static void
 add_range(void *arg, uint32 range, double done, const uint64 *keys, Size nkeys,
 		  bool doubt)
@@ -192,7 +195,7 @@ add_range(void *arg, uint32 range, double done, const uint64 *keys, Size nkeys,
 		report_blocks(build, blocks);
 }
 
-/* Reads a part of the heap and builds its filters. */
+/* Reads the heap pages of a unit and builds its filters. */
 static void
 build_unit(BxBuild *build, BxHeapScan *scan, uint64 unit)
 {
@@ -210,7 +213,7 @@ build_unit(BxBuild *build, BxHeapScan *scan, uint64 unit)
 				  (first << lg_base));
 }
 
-/* What a participant does: builds units as long as there are any. */
+/* The work of a participant: builds units until all have been claimed. */
 void
 bx_build_units(BxBuild *build)
 {
@@ -236,7 +239,7 @@ bx_build_units(BxBuild *build)
 	SpinLockRelease(&shared->mutex);
 }
 
-/* Prepares what the participants share, which is zero before. */
+/* Initializes the shared state, which must be zero before. */
 static void
 init_shared(BxBuild *build, const BxMetaPageData *meta, uint64 unit_ranges,
 			uint64 nunits)
@@ -254,9 +257,10 @@ init_shared(BxBuild *build, const BxMetaPageData *meta, uint64 unit_ranges,
 }
 
 /*
- * Workers that the planner thinks this build is worth, but no more than there
- * are units to give them.  The planner asks whether expressions and predicate
- * may run in a worker, but knows nothing of operator classes.
+ * Returns the number of workers: as many as the planner suggests, but fewer
+ * than units, because the leader builds units, too.  The planner checks
+ * whether expressions and predicate are parallel safe, but not the functions
+ * of operator classes.
  */
 static int
 choose_workers(BxBuild *build, uint64 nunits)
@@ -275,8 +279,8 @@ choose_workers(BxBuild *build, uint64 nunits)
 }
 
 /*
- * Gets memory for a build that shares with nobody.  palloc may align to 4
- * bytes, which is not enough for atomic counters of 8.
+ * Allocates the "shared" state of a build without workers. palloc may align
+ * to only 4 bytes, which is not sufficient for 64-bit atomics.
  */
 static void
 allocate_shared(BxBuild *build, Size size)
@@ -287,8 +291,9 @@ allocate_shared(BxBuild *build, Size size)
 }
 
 /*
- * Has all units built.  If there were workers, returns what bx_parallel_end
- * wants when the results have been used.
+ * Builds all units, and waits for the workers.  If there were workers,
+ * returns the BxParallel that the caller must pass to bx_parallel_end() after
+ * it has used the results; else NULL.
  */
 static BxParallel *
 build_all_units(BxBuild *build, const BxMetaPageData *meta,
@@ -319,7 +324,7 @@ build_all_units(BxBuild *build, const BxMetaPageData *meta,
 	return parallel;
 }
 
-/* Builds all filters, and completes *meta. */
+/* Builds all filters, and sets the remaining fields of *meta. */
 static void
 build_filters(BxBuild *build, BxMetaPageData *meta, IndexBuildResult *result)
 {
@@ -371,7 +376,7 @@ bxbuild(Relation heap, Relation index, IndexInfo *indexInfo)
 		elog(ERROR, "index \"%s\" already contains data",
 			 RelationGetRelationName(index));
 
-	/* TRUNCATE may build anew in the same file */
+	/* TRUNCATE may build the index again in the same file */
 	bx_geometry_forget(index);
 	bx_options_get(index, &options);
 	init_build(&build, heap, index, indexInfo, &options);
@@ -382,7 +387,7 @@ bxbuild(Relation heap, Relation index, IndexInfo *indexInfo)
 	if (meta->lg_base != BX_LG_BASE_UNSET)
 		build_filters(&build, meta, result);
 
-	/* pages without keys tell nothing of those to come */
+	/* without keys, leave the choice of lg_base to the first insert */
 	if (meta->stats.segments == 0 && options.pages_per_range == 0)
 		meta->lg_base = BX_LG_BASE_UNSET;
 	bx_meta_write(index, meta);
@@ -391,9 +396,9 @@ bxbuild(Relation heap, Relation index, IndexInfo *indexInfo)
 }
 
 /*
- * Makes the init fork of an unlogged index.  It is logged by hand: a generic
- * record does not log pages of relations that are not logged, and after a
- * crash the index would have no metapage.
+ * Writes the init fork of an unlogged index.  Its page is logged explicitly:
+ * generic WAL does not log pages of unlogged relations, and after a crash the
+ * index would have no metapage.
  */
 void
 bxbuildempty(Relation index)

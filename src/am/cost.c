@@ -1,8 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * cost.c
- *	  What a scan costs: the index pages that it reads, and the heap ranges
- *	  that match, rightly or in vain.
+ *	  Cost of a scan: the index pages that are read, and the heap ranges
+ *	  that match, including false positives.
  *
  *-------------------------------------------------------------------------
  */
@@ -19,29 +19,36 @@
 
 #include "am.h"
 
-/* Looking at a page, or hashing an element, in units of cpu_operator_cost. */
+/*
+ * Cost of visiting a page or hashing an element, in units of
+ * cpu_operator_cost.
+ */
 #define VISIT_COST		10
 
-/* What is known of an index that a scan may use. */
+/* Properties of an index that a scan may use. */
 typedef struct IndexFacts
 {
 	const BxLayout *layout;
 	BxSearchFacts search;
-	bool		simple[INDEX_MAX_KEYS]; /* a tuple tells a column's value */
+	bool		simple[INDEX_MAX_KEYS]; /* the column can be hashed from the
+										 * tuple alone */
 } IndexFacts;
 
-/* What a scan will meet. */
+/* Estimates for a scan. */
 typedef struct ScanPages
 {
-	double		elements;		/* values that are looked for */
-	double		hit;			/* ranges that hold a matching row */
-	double		heap;			/* pages of all ranges that match */
-	bool		simple;			/* rows.c can tell which rows match */
-	double		index;			/* pages of the index */
+	double		elements;		/* elements of the query */
+	double		hit;			/* ranges that contain a matching row */
+	double		heap;			/* heap pages of all ranges that match */
+	bool		simple;			/* heap/rows.c can check the rows */
+	double		index;			/* index pages read */
 	BxSearchCost search;
 } ScanPages;
 
-/* Distinct values of an index column in so many rows, if they are anywhere. */
+/*
+ * Returns the expected number of distinct values of an index column in the
+ * given number of rows, if the values are distributed at random.
+ */
 static double
 scattered_distinct(PlannerInfo *root, IndexOptInfo *index, int col,
 				   double rows)
@@ -57,7 +64,10 @@ scattered_distinct(PlannerInfo *root, IndexOptInfo *index, int col,
 	return bx_geometry_ranges_hit(distinct, rows);
 }
 
-/* The automatic pages_per_range that a build would come to. */
+/*
+ * Returns log2 of automatic pages_per_range, as a build would probably choose
+ * it.
+ */
 static uint8
 guess_lg_base(PlannerInfo *root, IndexOptInfo *index, const BxLayout *layout)
 {
@@ -77,8 +87,8 @@ guess_lg_base(PlannerInfo *root, IndexOptInfo *index, const BxLayout *layout)
 }
 
 /*
- * Whether a search can tell from a tuple alone which value an index column
- * has (rows.c).  Of an index that does not exist we take it to be so.
+ * Returns whether a search can hash an index column from the tuple alone
+ * (heap/rows.c).  This is assumed for columns of a hypothetical index.
  */
 static bool
 is_simple(IndexOptInfo *index, Relation rel, int col)
@@ -93,7 +103,10 @@ is_simple(IndexOptInfo *index, Relation rel, int col)
 	return hasher.is_simple;
 }
 
-/* Reads the metapage, or invents one for an index that does not exist. */
+/*
+ * Gets the properties of an index from the metapage, or assumes defaults for
+ * a hypothetical index.
+ */
 static void
 get_facts(PlannerInfo *root, IndexOptInfo *index, IndexFacts *facts)
 {
@@ -108,7 +121,7 @@ get_facts(PlannerInfo *root, IndexOptInfo *index, IndexFacts *facts)
 	{
 		BxMetaPageData meta;
 
-		/* the planner holds a lock already */
+		/* the planner already holds a lock */
 		rel = index_open(index->indexoid, NoLock);
 		bx_meta_read(rel, &meta);
 		facts->layout = bx_layout_by_id(rel, meta.layout);
@@ -126,7 +139,7 @@ get_facts(PlannerInfo *root, IndexOptInfo *index, IndexFacts *facts)
 	search->ranges = Max(ceil(index->rel->pages / search->pages_per_range), 1);
 }
 
-/* Values that a qual looks for. */
+/* Returns the number of elements of a qual. */
 static double
 count_elements(PlannerInfo *root, Node *clause)
 {
@@ -137,10 +150,11 @@ count_elements(PlannerInfo *root, Node *clause)
 }
 
 /*
- * Distinct values of an index column in a range, by the keys that the index
- * has counted.  Less than scattered_distinct() means that equal values stand
- * together.  Of several columns, those with more values are taken to be
- * scattered, and leave the rest to this one.
+ * Returns the number of distinct values of an index column in a range,
+ * according to the keys per range in the statistics.  A result below
+ * scattered_distinct() means that equal values are clustered.  If there are
+ * several columns, those with more distinct values are assumed to be
+ * scattered, and the remaining keys are attributed to this column.
  */
 static double
 counted_distinct(PlannerInfo *root, IndexOptInfo *index,
@@ -164,9 +178,9 @@ counted_distinct(PlannerInfo *root, IndexOptInfo *index,
 }
 
 /*
- * Ranges that hold a row that a qual on the column lets through.  If a range
- * has d distinct values in r rows, then the rows of a value come r / d at a
- * time.
+ * Returns the number of ranges that contain a row that satisfies a qual on
+ * the column.  If a range has d distinct values in r rows, rows of the same
+ * value are assumed to occur in groups of r / d.
  */
 static double
 qual_ranges_hit(PlannerInfo *root, IndexOptInfo *index,
@@ -190,8 +204,8 @@ qual_ranges_hit(PlannerInfo *root, IndexOptInfo *index,
 }
 
 /*
- * Estimates which ranges match, rightly or in vain, and how many index pages
- * are read to find them.
+ * Estimates how many heap pages match, including false positives, and how
+ * many index pages are read to find them.
  */
 static void
 estimate_pages(PlannerInfo *root, IndexPath *path, double loop_count,
@@ -237,7 +251,7 @@ estimate_pages(PlannerInfo *root, IndexPath *path, double loop_count,
 					  Min(1.0, pages->hit) * search->pages_per_range);
 	pages->heap = Min(pages->heap, rel_pages);
 
-	/* index pages, some of which a repeated scan finds in cache */
+	/* index pages, some of which are cached if the scan is repeated */
 	facts->layout->search_cost(search, Max(pages->elements, 1), pages->hit,
 							   &pages->search);
 	pages->index = pages->search.pages;
@@ -276,17 +290,18 @@ bxcostestimate(PlannerInfo *root, IndexPath *path, double loop_count,
 							  &seq_page_cost);
 
 	/*
-	 * The planner turns our selectivity into a number of tuples, and takes it
-	 * that these are spread over the heap.  What we find are pages.  So we
-	 * give the selectivity that makes it expect the right number of pages...
+	 * The planner converts the selectivity to a number of tuples, and assumes
+	 * that these are scattered over the heap.  But we return pages.  So we
+	 * invert the planner's formula, and return the selectivity for which it
+	 * expects the right number of pages ...
 	 */
 	charged = 2.0 * rel_pages * pages.heap / (2.0 * rel_pages - pages.heap);
 	*indexSelectivity = charged / Max(rel->tuples, 1);
 	CLAMP_PROBABILITY(*indexSelectivity);
 
 	/*
-	 * ... and charge here for the other tuples on them, which we look at, or
-	 * the executor rechecks.
+	 * ... and charge here for the other tuples on these pages, which bloomidx
+	 * checks or the executor rechecks.
 	 */
 	tuples = pages.heap * rel->tuples / rel_pages;
 	cost_qual_eval(&recheck, all_quals, root);

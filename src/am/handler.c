@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * handler.c
- *	  Module entry, and what PostgreSQL is told about the access method.
+ *	  Module entry, and the properties of the access method.
  *
  *-------------------------------------------------------------------------
  */
@@ -25,7 +25,7 @@ _PG_init(void)
 	bx_options_init();
 }
 
-/* What is not named here is false or NULL. */
+/* Fields that are not listed are false or NULL. */
 static const IndexAmRoutine routine = {
 	.type = T_IndexAmRoutine,
 	.amstrategies = BX_NSTRATEGIES,

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * insert.c
- *	  aminsert: hashes a new row, and hands its keys to the layout.
+ *	  aminsert: hashes a new row, and passes its keys to the layout.
  *
  *-------------------------------------------------------------------------
  */
@@ -12,7 +12,10 @@
 
 #include "am.h"
 
-/* State of the statement's inserts into this index. */
+/*
+ * Returns the state of the statement's inserts into this index, which is
+ * created at the first call and kept in ii_AmCache.
+ */
 BxInsert *
 bx_insert_get(Relation index, IndexInfo *indexInfo)
 {
@@ -50,13 +53,13 @@ bxinsert(Relation index, Datum *values, bool *isnull, ItemPointer ht_ctid,
 	BxInsert   *insert = bx_insert_get(index, indexInfo);
 	MemoryContext oldcxt = MemoryContextSwitchTo(insert->tmpcxt);
 
-	/* the relcache entry may be another than in the last call */
+	/* the relcache entry may differ from that of the previous call */
 	insert->index = index;
 	bx_hash_row(insert->hashers, insert->natts, values, isnull, &insert->row);
 	insert->layout->insert(insert, heap, ht_ctid, &insert->row);
 	MemoryContextSwitchTo(oldcxt);
 	MemoryContextReset(insert->tmpcxt);
 
-	/* no uniqueness is checked */
+	/* the result is only used for unique indexes */
 	return false;
 }

@@ -43,8 +43,9 @@ bx_options_init(void)
 }
 
 /*
- * Whether the client's statement changes options of something that exists.
- * amoptions is not told for what it checks them, so look at the statement.
+ * Returns whether the current statement changes options of an existing
+ * relation. amoptions gets no information about its purpose, so examine the
+ * statement.
  */
 static bool
 is_alter(void)
@@ -92,7 +93,7 @@ bxoptions(Datum reloptions, bool validate)
 				 errdetail("Valid values are 0, which means automatic, and the powers of two up to %d.",
 						   BX_MAX_PAGES_PER_RANGE)));
 
-	/* the build freezes them all */
+	/* all options are frozen by the build */
 	if (validate && is_alter())
 		ereport(NOTICE,
 				(errmsg("options of a bloomidx index take effect when the index is built"),
@@ -100,7 +101,7 @@ bxoptions(Datum reloptions, bool validate)
 	return (bytea *) options;
 }
 
-/* The options of an index, or the defaults. */
+/* Gets the options of an index, or the defaults. */
 void
 bx_options_get(Relation index, BxOptions *options)
 {

@@ -3,15 +3,16 @@
  * parallel.c
  *	  Parallel workers for CREATE INDEX.
  *
- * A build consists of units that have nothing to do with each other.  Leader
- * and workers claim them from a counter in shared memory, one at a time, as
- * bx_build_units does, so there is nothing to divide beforehand or to merge
- * afterwards: what becomes of a unit is in its pages, and in its own place in
+ * A build consists of independent units.  The leader and the workers claim
+ * units one at a time by incrementing a counter in shared memory
+ * (bx_build_units).  So nothing has to be divided in advance or merged
+ * afterwards: the result of a unit is in its pages and in its own element of
  * BxBuildShared.results.
  *
- * Workers see what the leader sees: they get its transaction, which tells them
- * which rows are its own, and its combo command ids, and they know whether the
- * index's pages are to be logged.  See "Parallel builds" in src/README.
+ * Workers have the same view as the leader: they use its transaction, which
+ * determines which rows are its own, and its combo command IDs, and they know
+ * whether the pages of the index are to be logged.  See "Parallel builds" in
+ * src/README.
  *
  *-------------------------------------------------------------------------
  */
@@ -32,28 +33,32 @@
 
 #include "am.h"
 
-/* What is where in the shared memory. */
+/* Keys of the shared memory's table of contents. */
 #define KEY_TASK		UINT64CONST(0xB1D7000000000001)
 #define KEY_BUILD		UINT64CONST(0xB1D7000000000002)
 #define KEY_QUERY		UINT64CONST(0xB1D7000000000003)
 
-/* How often the leader, while it waits, shows how far the workers have come. */
+/* How often the waiting leader reports the progress of the workers. */
 #define PROGRESS_INTERVAL_MS	100
 
-/* What a worker has used of the server. */
+/* Resource usage of a worker. */
 typedef struct Usage
 {
 	BufferUsage buffers;
 	WalUsage	wal;
 } Usage;
 
-/* What workers are told, and tell, besides BxBuildShared. */
+/*
+ * Data passed to the workers, and returned by them, in addition to
+ * BxBuildShared.
+ */
 typedef struct Task
 {
 	Oid			heap;
 	Oid			index;
-	bool		concurrent;		/* CREATE INDEX CONCURRENTLY or the like */
-	Size		memory;			/* for each participant */
+	bool		concurrent;		/* CREATE INDEX CONCURRENTLY or REINDEX
+								 * CONCURRENTLY */
+	Size		memory;			/* memory budget of each participant */
 	Usage		usage[FLEXIBLE_ARRAY_MEMBER];
 } Task;
 
@@ -71,7 +76,7 @@ task_size(int nworkers)
 	return offsetof(Task, usage) + sizeof(Usage) * nworkers;
 }
 
-/* Asks for the shared memory that is needed. */
+/* Estimates the size of the shared memory. */
 static void
 estimate(ParallelContext *context, Size build_size)
 {
@@ -87,7 +92,7 @@ estimate(ParallelContext *context, Size build_size)
 	}
 }
 
-/* Allocates zeroed shared memory that workers find by the key. */
+/* Allocates zeroed shared memory, which workers find by the key. */
 static void *
 allocate(ParallelContext *context, uint64 key, Size size)
 {
@@ -106,10 +111,10 @@ leave(ParallelContext *context)
 }
 
 /*
- * Gets ready for a parallel build: from here to bx_parallel_end the leader is
- * in parallel mode.  Sets build->shared to build_size bytes of shared memory,
- * all zero, and build->memory to the leader's share.  Returns NULL if there is
- * no shared memory to be had.
+ * Prepares a parallel build: from here to bx_parallel_end() the leader is in
+ * parallel mode.  Sets build->shared to build_size bytes of zeroed shared
+ * memory, and build->memory to the leader's share.  Returns NULL, and leaves
+ * parallel mode, if no shared memory is available.
  */
 BxParallel *
 bx_parallel_begin(BxBuild *build, int nworkers, Size build_size)
@@ -128,7 +133,7 @@ bx_parallel_begin(BxBuild *build, int nworkers, Size build_size)
 		return NULL;
 	}
 
-	/* all together keep within what one would have */
+	/* the participants share the memory budget of one */
 	build->memory /= nworkers + 1;
 	build->shared = allocate(context, KEY_BUILD, build_size);
 	task = allocate(context, KEY_TASK, task_size(nworkers));
@@ -147,8 +152,9 @@ bx_parallel_begin(BxBuild *build, int nworkers, Size build_size)
 }
 
 /*
- * Starts workers, when build->shared is filled in.  There may be fewer than
- * wanted, or none: the leader does what they do not.
+ * Launches the workers; build->shared must be initialized.  There may be
+ * fewer workers than requested, or none: the leader builds all units that are
+ * not claimed.
  */
 void
 bx_parallel_launch(BxParallel *parallel, Relation index)
@@ -162,7 +168,7 @@ bx_parallel_launch(BxParallel *parallel, Relation index)
 							 context->nworkers_launched, context->nworkers)));
 }
 
-/* Whether a worker that has been started has not come to its end. */
+/* Returns whether a launched worker has not finished yet. */
 static bool
 is_anyone_working(const ParallelContext *context)
 {
@@ -175,8 +181,8 @@ is_anyone_working(const ParallelContext *context)
 }
 
 /*
- * Waits for the workers, calling "show" now and then.  The error of a worker
- * is raised here, or wherever the leader answers to interrupts.
+ * Waits for the workers to finish, and calls show() periodically.  An error
+ * of a worker is raised here, or wherever the leader checks for interrupts.
  */
 void
 bx_parallel_wait(BxParallel *parallel, void (*show) (BxBuild *build),
@@ -184,7 +190,7 @@ bx_parallel_wait(BxParallel *parallel, void (*show) (BxBuild *build),
 {
 	ParallelContext *context = parallel->context;
 
-	/* one that could not even start is noticed here */
+	/* detects workers that failed to start */
 	WaitForParallelWorkersToAttach(context);
 	while (is_anyone_working(context))
 	{
@@ -202,7 +208,7 @@ bx_parallel_wait(BxParallel *parallel, void (*show) (BxBuild *build),
 								&parallel->task->usage[i].wal);
 }
 
-/* Leaves parallel mode; build->shared is gone. */
+/* Leaves parallel mode; build->shared no longer exists. */
 void
 bx_parallel_end(BxParallel *parallel)
 {
@@ -228,7 +234,7 @@ participate(const Task *task, BxBuildShared *shared, Relation heap,
 	bx_build_units(&build);
 }
 
-/* Where a worker starts. */
+/* Entry point of a worker. */
 void
 bx_parallel_main(dsm_segment *seg, shm_toc *toc)
 {
@@ -243,7 +249,7 @@ bx_parallel_main(dsm_segment *seg, shm_toc *toc)
 	debug_query_string = shm_toc_lookup(toc, KEY_QUERY, true);
 	pgstat_report_activity(STATE_RUNNING, debug_query_string);
 
-	/* the locks that the leader has */
+	/* the same locks as the leader holds */
 	heap_lock = task->concurrent ? ShareUpdateExclusiveLock : ShareLock;
 	index_lock = task->concurrent ? RowExclusiveLock : AccessExclusiveLock;
 	heap = table_open(task->heap, heap_lock);

@@ -1,8 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * scan.c
- *	  Bitmap scans: from scan keys to hashes, from matching ranges to pages.
- *	  From there rows.c goes on.
+ *	  Bitmap scans: converts scan keys to a query, searches the index, and
+ *	  adds the matching rows (heap/rows.c) or pages to the bitmap.
  *
  *-------------------------------------------------------------------------
  */
@@ -23,9 +23,9 @@
 
 typedef struct BxScanOpaque
 {
-	MemoryContext cxt;			/* for one bxgetbitmap */
+	MemoryContext cxt;			/* reset after each bxgetbitmap */
 	MemoryContext scan_cxt;		/* for the whole scan */
-	BxHasher   *hashers;		/* of the scan keys */
+	BxHasher   *hashers;		/* one for each scan key */
 	bool		hashers_ready;
 } BxScanOpaque;
 
@@ -62,8 +62,8 @@ bxendscan(IndexScanDesc scan)
 }
 
 /*
- * Looks up how the scan keys' values are hashed.  A rescan brings other values,
- * but the same operators.
+ * Initializes the hashers of the scan keys, once per scan: a rescan has other
+ * values, but the same operators.
  */
 static void
 prepare_hashers(IndexScanDesc scan, BxScanOpaque *opaque)
@@ -85,7 +85,9 @@ prepare_hashers(IndexScanDesc scan, BxScanOpaque *opaque)
 	opaque->hashers_ready = true;
 }
 
-/* Adds a condition whose elements are those of an array that are not NULL. */
+/*
+ * Adds a condition whose elements are the array's elements that are not NULL.
+ */
 static void
 add_array(BxQuery *query, ScanKey key, BxHasher *hasher)
 {
@@ -112,7 +114,7 @@ add_array(BxQuery *query, ScanKey key, BxHasher *hasher)
 static bool
 add_scan_key(BxQuery *query, Relation index, ScanKey key, BxHasher *hasher)
 {
-	/* these two come with SK_ISNULL as well */
+	/* SK_ISNULL is set for these two, too */
 	if (key->sk_flags & (SK_SEARCHNULL | SK_SEARCHNOTNULL))
 	{
 		bx_query_start_condition(query, 1);
@@ -139,8 +141,8 @@ add_scan_key(BxQuery *query, Relation index, ScanKey key, BxHasher *hasher)
 }
 
 /*
- * Makes the query of a scan.  Returns false if no row can match.  A scan
- * without keys looks for any row: the first column is NULL or it is not.
+ * Builds the query of a scan.  Returns false if no row can match.  A scan
+ * without keys looks for all rows: the first column is NULL or NOT NULL.
  */
 static bool
 make_query(IndexScanDesc scan, BxScanOpaque *opaque, BxQuery *query)
@@ -163,16 +165,16 @@ make_query(IndexScanDesc scan, BxScanOpaque *opaque, BxQuery *query)
 }
 
 /*
- * What a search finds on its way to the bitmap: few pages are kept until the
- * search is done, and then looked at.
+ * The pages that a search finds.  Up to "most" pages are kept until the
+ * search is complete, and then their rows are checked.
  */
 typedef struct Found
 {
 	TIDBitmap  *tbm;
-	BxRows	   *rows;			/* NULL: pages go to the bitmap at once */
+	BxRows	   *rows;			/* NULL: add whole pages to the bitmap */
 	BlockNumber *pages;
 	uint32		npages;
-	uint32		most;			/* that are kept */
+	uint32		most;			/* maximum number of pages that are kept */
 } Found;
 
 static void
@@ -195,11 +197,14 @@ add_found_pages(void *arg, BlockNumber first, uint32 npages)
 	}
 }
 
-/* Searches the index, and adds what may match to the bitmap. */
+/*
+ * Searches the index, and adds the rows or pages that may match to the
+ * bitmap.
+ */
 static void
 search_for_bitmap(IndexScanDesc scan, BxSearch *search, TIDBitmap *tbm)
 {
-	/* whoever scans the index has the table locked, to read what it finds */
+	/* the executor holds a lock on the table */
 	Relation	heap = table_open(search->index->rd_index->indrelid, NoLock);
 	Found		found = {.tbm = tbm};
 
@@ -214,13 +219,16 @@ search_for_bitmap(IndexScanDesc scan, BxSearch *search, TIDBitmap *tbm)
 	search->found = add_found_pages;
 	search->arg = &found;
 	bx_layout_by_id(search->index, search->geometry.layout)->search(search);
-	search->arg = NULL;			/* it was ours */
+	search->arg = NULL;			/* it points to a local variable */
 	if (found.rows)
 		bx_rows_add(found.rows, found.pages, found.npages, tbm);
 	table_close(heap, NoLock);
 }
 
-/* Adds all that may match; returns the number of pages that were found. */
+/*
+ * Adds the rows or pages that may match to the bitmap.  Returns the number of
+ * heap pages that the search found.
+ */
 int64
 bxgetbitmap(IndexScanDesc scan, TIDBitmap *tbm)
 {

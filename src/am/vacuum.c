@@ -1,11 +1,11 @@
 /*-------------------------------------------------------------------------
  *
  * vacuum.c
- *	  VACUUM: has the filters repaired (layout/repair.c), and for CREATE INDEX
- *	  CONCURRENTLY adds what the build has missed.
+ *	  VACUUM: repairs the filters (layout/repair.c).  For CREATE INDEX
+ *	  CONCURRENTLY, adds the versions that the build has missed.
  *
- * The index holds no TIDs, so there is nothing to delete: a filter that still
- * knows the keys of dead rows answers "maybe" for them, and no more.
+ * The index contains no TIDs, so there is nothing to delete: a filter that
+ * still contains the keys of dead rows can only cause false matches.
  *
  *-------------------------------------------------------------------------
  */
@@ -31,10 +31,10 @@
 
 #include "am.h"
 
-/* Keys that may be added under one lock. */
+/* Number of keys that are passed to the layout at a time. */
 #define KEYS_AT_ONCE	256
 
-/* What the build of an index has missed, on its way in. */
+/* State of catch_up(). */
 typedef struct Catchup
 {
 	Relation	heap;
@@ -42,7 +42,9 @@ typedef struct Catchup
 	uint8		lg_base;
 } Catchup;
 
-/* Adds the keys of a range, as inserts of its rows would have done. */
+/*
+ * Range callback: adds the keys of a range, as inserts of its rows would do.
+ */
 static void
 catch_up_range(void *arg, uint32 range, double done, const uint64 *keys,
 			   Size nkeys, bool doubt)
@@ -71,14 +73,15 @@ catch_up_range(void *arg, uint32 range, double done, const uint64 *keys,
 /*
  * Adds every tuple version of the heap to an index that is not valid yet.
  *
- * While an index is built concurrently, others add versions behind the scan
- * and do not know yet that they have to insert into the index.  Validation
- * will add those that its snapshot sees, and this is enough for the server
- * itself, which waits for older snapshots before the index is used.  But a
- * standby does not wait, and may have a snapshot that sees a version that was
- * deleted since.  By now all writers know the index, so what they add after
- * us comes in by itself.  What was pruned before us, no snapshot sees that
- * will ever use the index: replay has waited for it, or cancelled it.
+ * While an index is built concurrently, other backends add versions behind
+ * the scan, and do not insert into the index yet.  Validation will add the
+ * versions that its snapshot sees.  That is sufficient on the server itself,
+ * which waits for older snapshots before the index is used.  But a standby
+ * does not wait, and may have a snapshot that sees a version that was deleted
+ * meanwhile.  By now all writers insert into the index, so versions that are
+ * added later need no catching up.  A version that was pruned before this
+ * scan is not seen by any snapshot that will use the index: replay of the
+ * pruning has waited for such snapshots, or cancelled their queries.
  */
 static void
 catch_up(Relation heap, Relation index)
@@ -93,7 +96,7 @@ catch_up(Relation heap, Relation index)
 	catchup.heap = heap;
 	catchup.insert = bx_insert_get(index, indexInfo);
 
-	/* an index without keys takes its geometry from the first page */
+	/* if lg_base is not set, the first insert sets it; scan single pages */
 	catchup.lg_base = meta.lg_base == BX_LG_BASE_UNSET ? 0 : meta.lg_base;
 	scan = bx_heapscan_begin(heap, index, indexInfo,
 							 (Size) maintenance_work_mem * 1024 / 8);
@@ -104,8 +107,9 @@ catch_up(Relation heap, Relation index)
 }
 
 /*
- * There is nothing to delete.  But before CREATE INDEX CONCURRENTLY and
- * REINDEX CONCURRENTLY validate an index, they ask for its TIDs in this way.
+ * There is nothing to delete.  But CREATE INDEX CONCURRENTLY and REINDEX
+ * CONCURRENTLY call ambulkdelete to collect the TIDs of an index before they
+ * validate it, which is the time to catch up.
  */
 IndexBulkDeleteResult *
 bxbulkdelete(IndexVacuumInfo *info, IndexBulkDeleteResult *stats,
@@ -113,7 +117,7 @@ bxbulkdelete(IndexVacuumInfo *info, IndexBulkDeleteResult *stats,
 {
 	Relation	index = info->index;
 
-	/* VACUUM comes here, too, with an index that was never validated */
+	/* VACUUM also calls this, for an index that was never validated */
 	if (!index->rd_index->indisvalid &&
 		!(MyProc->statusFlags & PROC_IN_VACUUM))
 	{
@@ -144,7 +148,10 @@ bxvacuumcleanup(IndexVacuumInfo *info, IndexBulkDeleteResult *stats)
 	heap = table_open(IndexGetRelation(RelationGetRelid(info->index), false),
 					  AccessShareLock);
 
-	/* since 15 VACUUM VERBOSE shows the counters, and no message of ours */
+	/*
+	 * since PostgreSQL 15, VACUUM VERBOSE shows the counters; keep our
+	 * message at DEBUG1
+	 */
 	layout = bx_layout_of(info->index);
 	bx_repair_index(layout, heap, info->index, true, info->strategy,
 					Max(info->message_level, DEBUG1), &repair);
@@ -154,7 +161,7 @@ bxvacuumcleanup(IndexVacuumInfo *info, IndexBulkDeleteResult *stats)
 	stats->pages_newly_deleted += repair.freed_pages;
 	stats->pages_free = repair.free_pages;
 
-	/* which rows a partial index leaves out is not known here */
+	/* the number of rows in a partial index is not known here */
 	stats->num_index_tuples = info->num_heap_tuples;
 	stats->estimated_count = info->estimated_count ||
 		!heap_attisnull(info->index->rd_indextuple, Anum_pg_index_indpred, NULL);

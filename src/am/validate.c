@@ -1,13 +1,13 @@
 /*-------------------------------------------------------------------------
  *
  * validate.c
- *	  Checks an operator class: equality operators, and a hash function for
- *	  every type that they compare.
+ *	  Validates an operator class: equality operators, and a hash function
+ *	  for every type that they compare.
  *
- * amvalidate() reports all that is wrong with an operator class, as INFO.
- * CREATE INDEX and REINDEX raise an error for the first thing that is wrong: an
- * index with a wrong hash function would lose rows, and one without any would
- * let no row be inserted.
+ * amvalidate() reports all problems of an operator class as INFO.  CREATE
+ * INDEX and REINDEX raise an error for the first problem: an index with a
+ * wrong hash function would miss rows, and without a hash function no row
+ * could be inserted.
  *
  *-------------------------------------------------------------------------
  */
@@ -30,17 +30,17 @@
 
 #include "am.h"
 
-/* A check under way. */
+/* State of a validation. */
 typedef struct Validation
 {
 	Oid			opclass;
-	Relation	index;			/* that is being made; NULL: amvalidate() */
-	int			attno;			/* its column */
+	Relation	index;			/* index being created; NULL in amvalidate() */
+	int			attno;			/* column of the index */
 
-	const char *family;			/* its name */
-	CatCList   *operators;		/* of the family */
+	const char *family;			/* name of the operator family */
+	CatCList   *operators;		/* members of the operator family */
 	CatCList   *procs;
-	bool		valid;			/* nothing wrong so far */
+	bool		valid;			/* no problem found so far */
 } Validation;
 
 static char *
@@ -62,7 +62,7 @@ hint_at_hash_function(void)
 	return errhint("FUNCTION 1 must be the type's extended hash function, which takes a value and a bigint and returns a bigint.");
 }
 
-/* Says what is wrong with an operator, a function or a type of the family. */
+/* Reports a problem of an operator, a function or a type of the family. */
 static void
 complain(Validation *validation, const char *object, const char *problem,
 		 bool is_function)
@@ -86,7 +86,7 @@ complain(Validation *validation, const char *object, const char *problem,
 				 is_function ? hint_at_hash_function() : 0));
 }
 
-/* Whether the family has a hash function for the type. */
+/* Returns whether the family has a hash function for the type. */
 static bool
 has_hash_function(CatCList *procs, Oid type)
 {
@@ -158,7 +158,10 @@ validate_operators(Validation *validation)
 	}
 }
 
-/* Whether the family compares the type with itself. */
+/*
+ * Returns whether the family has an equality operator of the type with
+ * itself.
+ */
 static bool
 has_equality(CatCList *operators, Oid type)
 {
@@ -187,7 +190,10 @@ family_name(Oid family)
 	return name;
 }
 
-/* Checks the operator class, for amvalidate() or for an index. */
+/*
+ * Validates the operator class, for amvalidate() or for an index.  Returns
+ * whether it is valid.
+ */
 static bool
 validate(Validation *validation)
 {
@@ -230,7 +236,10 @@ bxvalidate(Oid opclassoid)
 	return validate(&validation);
 }
 
-/* Raises an error if a column's values have something in them without a hash. */
+/*
+ * Raises an error if values of a column contain a type without a hash
+ * function.
+ */
 static void
 validate_contents(Relation index, int attno)
 {
@@ -247,7 +256,10 @@ validate_contents(Relation index, int attno)
 				 errhint("The type needs a default operator class for access method hash, with an extended hash function, that has the same equality operator as its default operator class for B-trees, if there is one.")));
 }
 
-/* Raises an error if a column of an index that is being made cannot be hashed. */
+/*
+ * Raises an error if a column of an index that is being created cannot be
+ * hashed.
+ */
 void
 bx_validate_index(Relation index)
 {

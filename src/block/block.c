@@ -1,17 +1,19 @@
 /*-------------------------------------------------------------------------
  *
  * block.c
- *	  Layout "block": the filters of consecutive ranges, each as large as its
- *	  keys need, packed into pages that are searched from first to last.
+ *	  Layout "block": the filters of consecutive ranges, each sized for its
+ *	  keys, packed into pages that are searched sequentially.
  *
- * How many ranges a page has is chosen once, when the first key comes, so the
- * page of a range is computed and needs no directory.  A page's space is
- * shared out by the keys of each range.
+ * The number of ranges per page is chosen once, by CREATE INDEX or at the
+ * first insert, so the page of a range is computed and needs no directory.
+ * The space of a page is divided among its ranges in proportion to their
+ * keys.
  *
- * The metapage tells how many pages there are.  They are made in order, under
- * LockPage on the metapage, and counted there when they are complete, before
- * the first key goes in.  So a page behind the last has no keys, and one
- * before it that is not what it should be is damaged.
+ * The metapage contains the number of pages.  After the build, pages are
+ * created in order, under LockPage on the metapage, and are counted in the
+ * metapage when they are complete, before the first key is added.  So a page
+ * beyond the counted ones has no keys, and a counted page that fails its
+ * checks is damaged.
  *
  *-------------------------------------------------------------------------
  */
@@ -20,10 +22,11 @@
 #include "block.h"
 
 /*
- * Automatic pages_per_range aims at this many keys in a range.  A search tests
- * all filters, and then reads the whole range that has the key: with more keys
- * to a range the former costs less and the latter more.  In ten million rows,
- * 75 a page, 8 pages take a third less time than one page does.
+ * Automatic pages_per_range aims at this many keys per range.  A search tests
+ * all filters, and then reads the whole range that contains the key: with
+ * more keys per range, the former costs less and the latter more.  With ten
+ * million rows, 75 per page, a search takes a third less time with 8 pages
+ * per range than with one.
  */
 #define AUTO_RANGE_KEYS		512
 

@@ -16,11 +16,11 @@
 
 extern const BxLayout bx_layout_block;
 
-/* what does not change while an index lives, once there is a page */
+/* Properties that never change once the index has a page of filters. */
 typedef struct BxBlockGeometry
 {
 	uint8		lg_base;
-	int			nranges;		/* of a page */
+	int			nranges;		/* ranges per page */
 	double		target;
 } BxBlockGeometry;
 
@@ -58,13 +58,16 @@ extern void bx_block_read_page(Relation index, uint32 number,
 extern void bx_block_check_offsets(Relation index, BlockNumber blkno,
 								   Page page, const BxBlockGeometry *geometry);
 
-/* what the fill of a page's filters tells: sums over those that have keys */
+/*
+ * Estimates from the fill of a page's filters: sums over the filters that
+ * have keys and are not in doubt.
+ */
 typedef struct BxBlockFill
 {
-	int			filters;		/* in all, but for those in doubt */
+	int			filters;		/* number of such filters */
 	int			doubtful;
 	double		keys;
-	double		squares;		/* of the keys */
+	double		squares;		/* squares of the numbers of keys */
 	double		rates;
 	double		fills;
 	double		probes;

@@ -1,10 +1,11 @@
 /*-------------------------------------------------------------------------
  *
  * build.c
- *	  Building: the keys of ranges become pages of filters.
+ *	  Building: writes pages of filters from the keys of ranges.
  *
- * A unit is some consecutive pages.  Those that get no key are written by
- * whoever builds the unit, if it gets any, else by the leader at the end.
+ * A unit of a build is a run of consecutive pages.  Pages without keys are
+ * written by the participant that builds the unit, if the unit has any key,
+ * else by the leader at the end.
  *
  *-------------------------------------------------------------------------
  */
@@ -18,25 +19,29 @@
 
 #include "block.h"
 
-/* The heap is sampled in so many places, from its first to its last range, ... */
+/*
+ * The heap is sampled in up to this many places, from its first to its last
+ * range.
+ */
 #define SAMPLE_WINDOWS		32
 
 /*
- * ... in each of which so many ranges are read, but fewer if they would be more
- * pages; two at least, as the last one may have little yet.
+ * In each place up to SAMPLE_RANGES ranges are read, but fewer if they would
+ * be more than SAMPLE_PAGES pages; at least two, because the last range of
+ * the heap may be incomplete.
  */
 #define SAMPLE_RANGES		4
 #define SAMPLE_PAGES		64
 
-/* A unit of a build has about so many heap blocks. */
+/* Approximate number of heap blocks per unit of a build. */
 #define UNIT_BLOCKS			16384
 
-/* Keys of the ranges that are sampled in one place. */
+/* Keys of the ranges that are read in one place. */
 typedef struct Sample
 {
 	double		keys;
-	int			nranges;		/* that have any */
-	double		range_keys;		/* of the range at work */
+	int			nranges;		/* ranges that have keys */
+	double		range_keys;		/* keys of the current range */
 } Sample;
 
 static void
@@ -55,9 +60,11 @@ add_to_sample(void *arg, uint32 range, double done, const uint64 *keys,
 }
 
 /*
- * Samples the keys per range in some places of the heap, and returns the
- * number of places that had any, or one.  Neighbouring ranges share a page, so
- * only their mean counts.
+ * Samples the keys per range in several places of the heap.  Sets keys[] to
+ * the mean of the ranges in each place that has keys, and returns the number
+ * of such places.  If there are none, sets keys[0] to an estimate from the
+ * number of rows, and returns 1.  Only means are used, because adjacent
+ * ranges share a page.
  */
 static int
 sample_keys(BxBuild *build, uint8 lg_base, double *keys)
@@ -84,7 +91,7 @@ sample_keys(BxBuild *build, uint8 lg_base, double *keys)
 			keys[n++] = sample.keys / sample.nranges;
 	}
 
-	/* if all keys are elsewhere, they may be as many as rows can have */
+	/* no sample has keys: assume that every value of every row is distinct */
 	if (n == 0)
 	{
 		int			natts = build->indexInfo->ii_NumIndexKeyAttrs;
@@ -102,29 +109,40 @@ sample_keys(BxBuild *build, uint8 lg_base, double *keys)
 typedef struct BlockBuild
 {
 	BxBlockGeometry geometry;
-	double		typical_keys;	/* of a range, for those that have none yet */
-	bool		started;		/* the unit has keys */
-	uint32		number;			/* the page at work */
+	double		typical_keys;	/* keys per range, for ranges that have no
+								 * keys yet */
+	bool		started;		/* the unit has keys, and "number" is valid */
+	uint32		number;			/* the current page */
 
-	/* keys of the page at work, until they are too many or it is complete */
+	/*
+	 * keys of the current page, until it is complete or the limit is exceeded
+	 */
 	uint64	   *keys;
 	Size		nkeys;
 	Size		allocated;
 	Size		limit;
-	int			child;			/* the last range that came, or -1 */
-	Size		ends[BX_MAX_BLOCK_RANGES];	/* where its keys end */
+	int			child;			/* the last range of the page that was added,
+								 * or -1 */
+	Size		ends[BX_MAX_BLOCK_RANGES];	/* end of each range's keys in
+											 * keys[] */
 	double		counts[BX_MAX_BLOCK_RANGES];
 	bool		doubt[BX_MAX_BLOCK_RANGES];
-	bool		has_image;		/* sizes are chosen; keys go there at once */
+	bool		has_image;		/* the sizes of the filters are chosen, and
+								 * image is valid */
 	PGAlignedBlock image;
 
-	/* sums of the unit, for the statistics */
+	/* sums over the unit, for the statistics */
 	double		filters;
 	double		doubtful;
 	double		all_keys;
 	double		rates;
 } BlockBuild;
 
+/*
+ * Chooses the number of ranges per page from a sample of the heap, and
+ * returns the number of ranges per unit, which is a multiple of it; see
+ * BxLayout.
+ */
 uint64
 bx_block_build_plan(BxBuild *build, BxMetaPageData *meta)
 {
@@ -163,7 +181,7 @@ bx_block_build_end(BxBuild *build)
 	pfree(bb);
 }
 
-/* Sets the bits of the collected keys. */
+/* Sets the bits of the collected keys in the image, and discards the keys. */
 static void
 flush_keys(BlockBuild *bb)
 {
@@ -187,8 +205,9 @@ flush_keys(BlockBuild *bb)
 }
 
 /*
- * Chooses the sizes of the page at work by the keys that have come.  The last
- * range that has any may still grow, so it is taken to be like the others.
+ * Chooses the sizes of the current page's filters from the keys so far.  The
+ * last range that has keys may be incomplete, so it is planned for at least
+ * as many keys as the others have on average.
  */
 static void
 choose_sizes(BlockBuild *bb)
@@ -216,7 +235,7 @@ start_page(BlockBuild *bb, uint32 number)
 	memset(bb->doubt, 0, sizeof(bb->doubt));
 }
 
-/* Writes the page at work. */
+/* Completes and writes the current page. */
 static void
 finish_page(BxBuild *build)
 {
@@ -234,7 +253,10 @@ finish_page(BxBuild *build)
 	bx_block_put_page(build->index, bx_block_of_page(bb->number), bb->image.data);
 }
 
-/* The first page of a unit; of the one behind the last, the end of all. */
+/*
+ * Returns the first page of a unit; for unit == nunits, the total number of
+ * pages.
+ */
 static uint64
 first_page_of_unit(const BxBuildShared *shared, uint64 unit)
 {
@@ -246,7 +268,10 @@ first_page_of_unit(const BxBuildShared *shared, uint64 unit)
 			   (ranges + nranges - 1) / nranges);
 }
 
-/* Goes on to a page of the unit. */
+/*
+ * Completes the current page and starts another one, if the number differs.
+ * Pages in between are written without keys.
+ */
 static void
 advance_to_page(BxBuild *build, uint32 number)
 {
@@ -279,7 +304,7 @@ reserve_keys(BlockBuild *bb, Size n)
 	bb->keys = repalloc_huge(bb->keys, sizeof(uint64) * bb->allocated);
 }
 
-/* Takes keys of a range; see BxLayout. */
+/* Adds keys of a range; see BxLayout. */
 void
 bx_block_build_add(BxBuild *build, uint32 range, double done, const uint64 *keys,
 				   Size nkeys, bool doubt)
@@ -293,7 +318,7 @@ bx_block_build_add(BxBuild *build, uint32 range, double done, const uint64 *keys
 	bb->counts[child] += nkeys;
 	bb->doubt[child] |= doubt;
 
-	/* if they get too many, these have to do to choose the sizes */
+	/* out of memory: choose sizes from the keys seen so far */
 	if (bb->nkeys + nkeys > bb->limit)
 	{
 		if (!bb->has_image)
@@ -322,7 +347,7 @@ bx_block_build_unit(BxBuild *build, BxUnitResult *result)
 							first_page_of_unit(build->shared, unit + 1),
 							bb->typical_keys);
 	result->block = bx_block_of_page(bb->number);
-	result->sums.slices = bb->filters;	/* that are summed up here */
+	result->sums.slices = bb->filters;	/* number of filters in the sums */
 	result->sums.segments = bb->doubtful;
 	result->sums.range_keys = bb->all_keys;
 	result->sums.segment_rate = bb->rates;
@@ -330,7 +355,10 @@ bx_block_build_unit(BxBuild *build, BxUnitResult *result)
 	bb->started = false;
 }
 
-/* Makes what pages are missing, and counts them. */
+/*
+ * Writes the pages of units without keys and the scratch page, and sets the
+ * number of pages and the statistics in *meta.
+ */
 void
 bx_block_build_publish(BxBuild *build, BxMetaPageData *meta)
 {
@@ -352,7 +380,7 @@ bx_block_build_publish(BxBuild *build, BxMetaPageData *meta)
 	memset(&meta->stats, 0, sizeof(meta->stats));
 	meta->block_ranges = 0;
 
-	/* if no key has come, the first one will tell the geometry */
+	/* without any key, the first insert chooses the geometry */
 	if (RelationGetNumberOfBlocks(build->index) <= BX_SCRATCH_BLKNO)
 		return;
 	meta->stats.range_keys = sampled_keys;

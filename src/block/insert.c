@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * insert.c
- *	  Inserting: the keys of a row go to the filter of its range.
+ *	  Inserting: sets the bits of a row's keys in the filter of its range.
  *
  *-------------------------------------------------------------------------
  */
@@ -17,11 +17,15 @@
 typedef struct BlockInsert
 {
 	BxBlockGeometry geometry;
-	uint32		npages;			/* there are at least so many */
-	BlockNumber index_blocks;	/* and the file has so many blocks */
+	uint32		npages;			/* number of pages of filters, at least */
+	BlockNumber index_blocks;	/* number of blocks of the file, at least; 0
+								 * if unknown */
 } BlockInsert;
 
-/* Notes what pages there are: most rows belong to one of them. */
+/*
+ * Caches the number of pages from the metapage: most rows belong to an
+ * existing page.
+ */
 void *
 bx_block_insert_begin(const BxMetaPageData *meta)
 {
@@ -33,7 +37,7 @@ bx_block_insert_begin(const BxMetaPageData *meta)
 	return state;
 }
 
-/* Chooses the geometry by the first row. */
+/* Chooses the geometry from the size of the first row. */
 static void
 choose_geometry(BxMetaPageData *meta, Relation index, Relation heap,
 				ItemPointer tid)
@@ -50,7 +54,10 @@ choose_geometry(BxMetaPageData *meta, Relation index, Relation heap,
 	meta->stats.ranges_per_page = meta->block_ranges;
 }
 
-/* Keys that the ranges of a new page should be planned for. */
+/*
+ * Returns the keys per range that a new page should be planned for: the mean
+ * of the last page, if enough of its filters have keys.
+ */
 static double
 keys_of_last_page(Relation index, const BxMetaPageData *meta)
 {
@@ -67,8 +74,9 @@ keys_of_last_page(Relation index, const BxMetaPageData *meta)
 }
 
 /*
- * Makes all pages up to that of a row, and counts them in the metapage.  Pages
- * that a failure has left uncounted are written anew.
+ * Creates all pages up to the page of a row, and counts them in the metapage.
+ * Pages that a failure has left uncounted are overwritten.  Acquires and
+ * releases LockPage on the metapage; call it with no content lock held.
  */
 static void
 make_pages(BlockInsert *state, Relation index, Relation heap, ItemPointer tid)
@@ -92,7 +100,7 @@ make_pages(BlockInsert *state, Relation index, Relation heap, ItemPointer tid)
 		BX_PAUSE(BX_PAUSE_ALLOCATED);
 		meta.block_pages = wanted;
 
-		/* should block_pages be damaged, this tells that pages are missing */
+		/* bx_meta_read() raises an error if block_pages is less than this */
 		meta.stats.segments = wanted;
 		bx_meta_write(index, &meta);
 	}
@@ -100,7 +108,10 @@ make_pages(BlockInsert *state, Relation index, Relation heap, ItemPointer tid)
 	UnlockPage(index, BX_METAPAGE_BLKNO, ExclusiveLock);
 }
 
-/* Whether a filter, on whose page there is a lock, has all keys of a row. */
+/*
+ * Returns whether a filter contains all keys of a row.  The caller holds a
+ * lock on the page.
+ */
 static bool
 has_row(const char *filter, Size size, const BxRowKeys *row)
 {
@@ -112,7 +123,10 @@ has_row(const char *filter, Size size, const BxRowKeys *row)
 	return true;
 }
 
-/* Sets a row's bits in a filter of a page that is locked exclusively. */
+/*
+ * Sets the bits of a row's keys in a filter, and logs them.  The caller holds
+ * an exclusive lock on the page.
+ */
 static void
 set_row(Relation index, Buffer buffer, char *filter, Size size,
 		const BxRowKeys *row)
@@ -138,7 +152,9 @@ set_row(Relation index, Buffer buffer, char *filter, Size size,
 	}
 }
 
-/* A page of filters and perhaps the scratch page, pinned. */
+/*
+ * The page of filters of a row, pinned, and the scratch page if it is pinned.
+ */
 typedef struct RowPages
 {
 	Relation	index;
@@ -150,8 +166,9 @@ typedef struct RowPages
 } RowPages;
 
 /*
- * Locks the page of filters.  Returns whether it is shadowed, in which case
- * the scratch page is pinned: no page is read while a lock is held.
+ * Locks and verifies the page of filters.  Returns whether the page is
+ * shadowed; if so, the scratch page is pinned.  No page is read while a
+ * content lock is held.
  */
 static bool
 lock_page(RowPages *pages, int mode)
@@ -173,8 +190,8 @@ lock_page(RowPages *pages, int mode)
 }
 
 /*
- * Locks the scratch page, and finds the row's filter there.  Returns NULL if
- * the page is another's.
+ * Locks the scratch page, and returns the row's filter there, or NULL if the
+ * scratch page belongs to another page.  The lock is held in both cases.
  */
 static char *
 lock_scratch(RowPages *pages, int mode, Size *size)
@@ -189,7 +206,11 @@ lock_scratch(RowPages *pages, int mode, Size *size)
 							   pages->child, size);
 }
 
-/* Whether a row's bits are all set.  A share lock waits for their record. */
+/*
+ * Returns whether all bits of a row's keys are set.  The share lock ensures
+ * that the WAL record of these bits has been written.  No lock is held on
+ * exit.
+ */
 static bool
 find_row(RowPages *pages, const BxRowKeys *row)
 {
@@ -228,7 +249,10 @@ add_row(RowPages *pages, const BxRowKeys *row)
 	LockBuffer(pages->buffer, BUFFER_LOCK_UNLOCK);
 }
 
-/* Pins the page of a heap row's filter, which is made if it is not there. */
+/*
+ * Pins the page of a heap row's filter; creates the page if it does not
+ * exist.
+ */
 static void
 pin_pages(BxInsert *insert, Relation heap, ItemPointer tid, RowPages *pages)
 {
@@ -254,6 +278,11 @@ pin_pages(BxInsert *insert, Relation heap, ItemPointer tid, RowPages *pages)
 	pages->scratch = InvalidBuffer;
 }
 
+/*
+ * Adds the keys of a row to the filter of its range.  Call it with no content
+ * lock held: it locks one page of filters, and then the scratch page if the
+ * page is shadowed.  No lock or pin is held on exit.
+ */
 void
 bx_block_insert(BxInsert *insert, Relation heap, ItemPointer tid,
 				const BxRowKeys *row)
@@ -270,8 +299,9 @@ bx_block_insert(BxInsert *insert, Relation heap, ItemPointer tid,
 }
 
 /*
- * Puts the range of a heap page in doubt.  The caller keeps VACUUM out, so
- * nobody will ever use what the scratch page has for this page.
+ * Puts the range of a heap page in doubt.  The caller holds a lock on the
+ * heap that excludes VACUUM, so the scratch page will never be copied over
+ * this page and need not be changed.
  */
 void
 bx_block_insert_doubt(BxInsert *insert, Relation heap, ItemPointer tid)

@@ -1,11 +1,11 @@
 /*-------------------------------------------------------------------------
  *
- * block_check.c
- *	  What the functions that show, verify and estimate an index need to know
- *	  of layout "block".
+ * inspect.c
+ *	  The part of layout "block" for the functions that show, verify and
+ *	  estimate an index.
  *
- * A page is read and replaced as a whole, so whatever is copied under its lock
- * is complete; nothing has to be read again.
+ * A page is read and replaced as a whole, so a copy made under its lock is
+ * always consistent, and nothing has to be read again.
  *
  *-------------------------------------------------------------------------
  */
@@ -29,7 +29,7 @@ filter_size(const uint16 *offsets, int i)
  * -------
  */
 
-/* Tells the same of a page as is told of a segment. */
+/* Fills in the measurement of a page in the form used for segments. */
 static void
 describe_fill(const BxBlockFill *fill, BxUnit *unit)
 {
@@ -102,7 +102,7 @@ bx_block_walk(Relation index, const BxMetaPageData *meta,
 		describe_page(page.data, i, &geometry, &unit);
 		callback(arg, &unit);
 
-		/* it has no page of its own: that is the scratch page */
+		/* the shadow is in the scratch page, which has been counted already */
 		if (BxPageGetOpaque(page.data)->flags & BX_BLOCK_SHADOWED)
 			show_other_page(BX_UNIT_SHADOW, BX_SCRATCH_BLKNO, 0, callback,
 							arg);
@@ -114,7 +114,7 @@ bx_block_walk(Relation index, const BxMetaPageData *meta,
  * --------
  */
 
-/* The metapage names all pages by their number. */
+/* Claims the pages, whose number is in the metapage. */
 void
 bx_block_check_claims(BxCheck *check, const BxMetaPageData *meta)
 {
@@ -124,7 +124,7 @@ bx_block_check_claims(BxCheck *check, const BxMetaPageData *meta)
 				   meta->block_pages);
 }
 
-/* Checks the scratch page, whichever page it may replace some day. */
+/* Verifies the scratch page, regardless of which page it belongs to. */
 static void
 check_scratch(BxCheck *check, const BxBlockGeometry *geometry)
 {
@@ -143,9 +143,10 @@ check_scratch(BxCheck *check, const BxBlockGeometry *geometry)
 }
 
 /*
- * Checks the filters of a page, which are one behind the other.  What a search
- * does not understand matches everything, so this is about waste; but it is
- * not there by itself.
+ * Verifies the filters and flags of a page, whose offsets have been verified.
+ * A filter in an unknown format matches everything.  That is harmless to
+ * correctness, but no code path writes one without setting BX_BLOCK_DOUBT, so
+ * report it.
  */
 static void
 check_filters(BxCheck *check, uint32 number, const char *image, int nranges)
@@ -189,12 +190,12 @@ bx_block_check_pages(BxCheck *check)
 	}
 }
 
-/* Where keys are looked up; all of it was read after the snapshot was taken. */
+/* The page in which keys are looked up; read after the snapshot was taken. */
 typedef struct KeyState
 {
 	BxBlockGeometry geometry;
 	uint32		npages;
-	bool		loaded;			/* the rest is valid */
+	bool		loaded;			/* number and page are valid */
 	uint32		number;
 	PGAlignedBlock page;
 } KeyState;
@@ -211,7 +212,7 @@ begin_keys(Relation index)
 	return state;
 }
 
-/* The next ranges have the same page, so it is kept. */
+/* Reads a page of filters, unless it is the same as for the previous range. */
 static void
 load_page(BxCheck *check, KeyState *state, uint32 number)
 {
@@ -257,7 +258,10 @@ bx_block_check_keys(BxCheck *check, uint32 range, const uint64 *keys,
  * ----------
  */
 
-/* Pages of an index that CREATE INDEX would make, as block.c does. */
+/*
+ * Returns the number of pages of an index that CREATE INDEX would build
+ * (build.c), and fills in its statistics.
+ */
 double
 bx_block_estimate(const BxTableModel *model, uint8 lg_base, double rate,
 				  BxStats *stats)
@@ -275,6 +279,6 @@ bx_block_estimate(const BxTableModel *model, uint8 lg_base, double rate,
 	stats->segment_rate = bx_packed_rate(keys, BX_BLOCK_SPACE(nranges) / nranges,
 										 rate);
 
-	/* and the metapage and the scratch page */
+	/* includes the metapage and the scratch page */
 	return 2 + pages;
 }

@@ -1,8 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * page.c
- *	  Pages of filters: making, checking, measuring them, and how many ranges
- *	  a page has.
+ *	  Pages of filters: initializing, verifying and measuring them, and the
+ *	  number of ranges per page.
  *
  *-------------------------------------------------------------------------
  */
@@ -26,7 +26,10 @@ bx_block_geometry(const BxMetaPageData *meta)
 	return geometry;
 }
 
-/* Makes a page of filters without bits, for so many keys each. */
+/*
+ * Initializes a page of filters without bits. keys[i] is the number of keys
+ * that filter i is planned for.
+ */
 void
 bx_block_make_page(char *image, uint8 kind, uint32 number, const BxBlockGeometry *geometry,
 				   const double *keys)
@@ -51,7 +54,7 @@ bx_block_make_page(char *image, uint8 kind, uint32 number, const BxBlockGeometry
 	}
 }
 
-/* The same with the same keys for each. */
+/* As bx_block_make_page(), with the same number of keys for each filter. */
 void
 bx_block_make_even_page(char *image, uint8 kind, uint32 number,
 						const BxBlockGeometry *geometry, double keys)
@@ -64,8 +67,10 @@ bx_block_make_even_page(char *image, uint8 kind, uint32 number,
 }
 
 /*
- * Ranges without keys may get some like the others', or like the typical one:
- * the smallest filter would be full at once.  Returns the mean of the others.
+ * Sets the counts that are 0 to the mean of the others, or to "typical" if
+ * all are 0: a range without keys may get keys later, and a filter of the
+ * smallest size would be saturated immediately.  Returns the number that was
+ * filled in.
  */
 double
 bx_block_fill_in_counts(double *counts, int n, double typical)
@@ -88,7 +93,10 @@ bx_block_fill_in_counts(double *counts, int n, double typical)
 	return typical;
 }
 
-/* Refuses a page that is not this page of filters.  Any lock will do. */
+/*
+ * Raises an error unless the buffer is the given page of filters.  The caller
+ * holds a lock, in any mode, on the buffer.
+ */
 void
 bx_block_check_identity(Relation index, Buffer buffer, uint8 kind, uint32 number,
 						const BxBlockGeometry *geometry)
@@ -103,8 +111,8 @@ bx_block_check_identity(Relation index, Buffer buffer, uint8 kind, uint32 number
 }
 
 /*
- * Refuses a page whose filters are not one behind the other, or have sizes that
- * none has: a filter that seems to start elsewhere would lose its keys.
+ * Raises an error unless the filters are stored one after the other and have
+ * valid sizes: a search with a wrong offset would miss the keys of a filter.
  */
 void
 bx_block_check_offsets(Relation index, BlockNumber blkno, Page page,
@@ -121,7 +129,10 @@ bx_block_check_offsets(Relation index, BlockNumber blkno, Page page,
 		bx_page_corrupted(index, blkno, "impossible offsets of filters");
 }
 
-/* A filter of a page of which check_identity has been happy. */
+/*
+ * Returns filter i of a page, and sets *size.  The page must have passed
+ * bx_block_check_identity().  Raises an error if the offsets are impossible.
+ */
 char *
 bx_block_get_filter(Relation index, Buffer buffer, const BxBlockGeometry *geometry, int i,
 					Size *size)
@@ -138,6 +149,7 @@ bx_block_get_filter(Relation index, Buffer buffer, const BxBlockGeometry *geomet
 	return BxPageGetContent(page) + offsets[i];
 }
 
+/* Returns the block of page "number" of the filters. */
 BlockNumber
 bx_block_of_page(uint32 number)
 {
@@ -150,7 +162,10 @@ bx_block_of_page(uint32 number)
 	return (BlockNumber) blkno;
 }
 
-/* Refuses a file that ends before a block that must be there. */
+/*
+ * Raises an error if the file, of nblocks blocks, does not contain block
+ * blkno.
+ */
 void
 bx_block_check_length(Relation index, BlockNumber nblocks, BlockNumber blkno)
 {
@@ -158,7 +173,7 @@ bx_block_check_length(Relation index, BlockNumber nblocks, BlockNumber blkno)
 		bx_page_corrupted(index, blkno, "there are fewer pages than counted");
 }
 
-/* Copies a page of filters, checked. */
+/* Copies a page of filters under a share lock, and verifies it. */
 void
 bx_block_read_page(Relation index, uint32 number, const BxBlockGeometry *geometry,
 				   BufferAccessStrategy strategy, char *copy)
@@ -176,7 +191,10 @@ bx_block_read_page(Relation index, uint32 number, const BxBlockGeometry *geometr
 	bx_block_check_offsets(index, blkno, copy, geometry);
 }
 
-/* Adds up what the fill of a page's filters tells. */
+/*
+ * Estimates the keys and rates of a page's filters from their fill, and sums
+ * them up.
+ */
 void
 bx_block_measure(const char *image, int nranges, BxBlockFill *sum)
 {
@@ -203,7 +221,7 @@ bx_block_measure(const char *image, int nranges, BxBlockFill *sum)
 	}
 }
 
-/* The mean rate of the filters that have keys. */
+/* Returns the mean rate of the filters that have keys. */
 static double
 rate_of_fill(const BxBlockFill *fill)
 {
@@ -211,8 +229,9 @@ rate_of_fill(const BxBlockFill *fill)
 }
 
 /*
- * Whether a page is so full that a rebuild would make it better: fuller than
- * when it was made.  Else it is as good as it can be with so many ranges.
+ * Returns whether a rebuild would improve a page: its rate is too high, and
+ * it is fuller than right after it was built.  Otherwise its filters are as
+ * good as possible with this number of ranges per page.
  */
 bool
 bx_block_is_overfull(const char *image, const BxBlockFill *fill, double target)
@@ -225,7 +244,10 @@ bx_block_is_overfull(const char *image, const BxBlockFill *fill, double target)
 		 fill->keys > opaque->keys * BX_KEYS_TOLERANCE);
 }
 
-/* Notes in a page with all its bits how full it is. */
+/*
+ * Stores the current fill of a page in its special area, when all bits have
+ * been set; see bx_block_is_overfull().
+ */
 void
 bx_block_set_baseline(char *image, int nranges, BxBlockFill *fill)
 {
@@ -238,7 +260,7 @@ bx_block_set_baseline(char *image, int nranges, BxBlockFill *fill)
 		opaque->flags |= BX_BLOCK_DOUBT;
 }
 
-/* The i-th smallest size that a filter can have. */
+/* Returns the i-th smallest valid size of a filter, counted from 0. */
 static Size
 nth_size(int i)
 {
@@ -259,8 +281,9 @@ mean_rate(const double *keys, int n, Size size, double target)
 }
 
 /*
- * Whether filters of this size will do: on average, and in the last place,
- * which is what the ranges that come later will be like.
+ * Returns whether filters of this size are sufficient: the mean rate must be
+ * <= target, and the rate of the last sample <= BX_RATE_TOLERANCE * target,
+ * because new ranges are assumed to resemble the last sample.
  */
 static bool
 is_large_enough(const double *keys, int n, Size size, double target)
@@ -270,9 +293,10 @@ is_large_enough(const double *keys, int n, Size size, double target)
 }
 
 /*
- * The ranges that a page should have, if in n places of the heap, in order, a
- * range has so many keys: the most with which the rate meets the target.  One
- * page is the most that a filter can have.
+ * Returns the number of ranges per page: the largest number with which the
+ * rate meets the target (see is_large_enough). keys[] has the keys per range
+ * in n samples of the heap, in order.  A filter cannot be larger than a page,
+ * so the result is at least 1 even if the rate does not meet the target.
  */
 int
 bx_block_choose_ranges(const double *keys, int n, double target)
@@ -295,7 +319,10 @@ bx_block_choose_ranges(const double *keys, int n, double target)
 			   (nth_size(low) + sizeof(uint16)));
 }
 
-/* Writes a page that nobody knows of yet, at its place. */
+/*
+ * Writes and logs a page that is not counted in the metapage yet; extends the
+ * file if necessary.
+ */
 void
 bx_block_put_page(Relation index, BlockNumber blkno, const char *image)
 {
@@ -303,7 +330,7 @@ bx_block_put_page(Relation index, BlockNumber blkno, const char *image)
 	bx_page_write_new(index, blkno, image, true);
 }
 
-/* Makes the scratch page. */
+/* Writes the scratch page. */
 void
 bx_block_put_scratch(Relation index, const BxBlockGeometry *geometry)
 {
@@ -313,7 +340,10 @@ bx_block_put_scratch(Relation index, const BxBlockGeometry *geometry)
 	bx_block_put_page(index, BX_SCRATCH_BLKNO, image.data);
 }
 
-/* Makes pages without keys. */
+/*
+ * Writes pages first .. end - 1 without keys, each range planned for the
+ * given number of keys.
+ */
 void
 bx_block_put_even_pages(Relation index, const BxBlockGeometry *geometry, uint64 first,
 						uint64 end, double keys)
@@ -329,9 +359,9 @@ bx_block_put_even_pages(Relation index, const BxBlockGeometry *geometry, uint64 
 }
 
 /*
- * Tells the planner what all filters together are like.  Those in doubt match
- * everything, and do not show their keys.  If no filter tells, what is known
- * stays.
+ * Sets the means over all filters in the statistics.  Filters in doubt count
+ * as rate 1, and their number of keys is not known.  A mean over no filters
+ * is left unchanged.
  */
 void
 bx_block_set_means(BxStats *stats, double filters, double doubtful, double keys,

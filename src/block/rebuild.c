@@ -5,18 +5,19 @@
  *
  * VACUUM rebuilds a page in the scratch page:
  *
- *	1. Count the keys of its ranges in the heap, which gives the sizes.
+ *	1. Count the keys of its ranges in the heap to determine the sizes.
  *	2. Write new filters, without bits, to the scratch page.
  *	3. Flag the page as shadowed, under its exclusive lock.  From now on
- *	   inserters, who hold its lock, set their bits in both.
- *	4. Take the heap's size, read the ranges' heap pages, and add their keys
- *	   to the scratch page.
+ *	   inserters, who hold a lock on the page, set their bits in both.
+ *	4. Read the size of the heap, then the heap pages of the ranges, and add
+ *	   their keys to the scratch page.
  *	5. Copy the scratch page over the page, under its exclusive lock.
  *
- * No row is lost, for the reason that partitioned/rebuild.c gives.  Readers never look at
- * the scratch page.  A failure leaves a page that is shadowed, until the next
- * VACUUM takes the flag away; by then the scratch page may belong to another,
- * and inserters leave it alone: nobody will copy it over their page.
+ * No row is lost, for the reason given in partitioned/rebuild.c.  Searches
+ * never read the scratch page.  A failure leaves a page flagged as shadowed
+ * until the next VACUUM clears the flag.  By then the scratch page may belong
+ * to another page; then inserters do not change it, because it will not be
+ * copied over their page.
  *
  *-------------------------------------------------------------------------
  */
@@ -29,20 +30,20 @@
 
 #include "block.h"
 
-/* VACUUM gives up when so many pages could not be rebuilt. */
+/* No more pages are rebuilt after this many failures. */
 #define MAX_FAILURES		3
 
 typedef struct PageRebuild
 {
 	BxRepair   *repair;
 	BxBlockGeometry geometry;
-	double		typical_keys;	/* of a range, for pages that have none */
+	double		typical_keys;	/* keys per range, for pages without keys */
 	uint32		number;
 	double		counts[BX_MAX_BLOCK_RANGES];
 	PGAlignedBlock image;
 } PageRebuild;
 
-/* Changes the flags of a page of filters. */
+/* Sets and clears flags of a page of filters, under its exclusive lock. */
 static void
 set_flags(Relation index, uint32 number, const BxBlockGeometry *geometry, uint16 set,
 		  uint16 clear)
@@ -69,7 +70,7 @@ count_range(void *arg, uint32 range, double done, const uint64 *keys,
 	rebuild->counts[range % rebuild->geometry.nranges] += nkeys;
 }
 
-/* Adds the keys of a range to the image. */
+/* Range callback: adds the keys of a range to the image. */
 static void
 add_range(void *arg, uint32 range, double done, const uint64 *keys, Size nkeys,
 		  bool doubt)
@@ -95,7 +96,10 @@ scan_page_ranges(PageRebuild *rebuild, BxRangeCallback callback)
 						  rebuild->geometry.nranges, callback, rebuild);
 }
 
-/* ORs the image's filters into the scratch page, where others set bits, too. */
+/*
+ * ORs the image's filters into the scratch page, in which inserters set bits
+ * concurrently.
+ */
 static void
 write_scratch(PageRebuild *rebuild)
 {
@@ -117,7 +121,10 @@ write_scratch(PageRebuild *rebuild)
 	UnlockReleaseBuffer(buffer);
 }
 
-/* Copies the scratch page over the page. */
+/*
+ * Copies the scratch page over the page, and clears its flags.  Locks the
+ * page exclusively and the scratch page in share mode, in that order.
+ */
 static void
 swap_page(PageRebuild *rebuild)
 {
@@ -147,7 +154,7 @@ swap_page(PageRebuild *rebuild)
 	UnlockReleaseBuffer(buffer);
 }
 
-/* Rebuilds a page: the five steps. */
+/* Rebuilds a page, in the five steps described at the top of this file. */
 static void
 rebuild_page(void *arg)
 {
@@ -170,7 +177,7 @@ rebuild_page(void *arg)
 	rebuild->repair->pages++;
 }
 
-/* Lets inserters forget a rebuild that has failed. */
+/* Clears the flag "shadowed" after a failed rebuild. */
 static void
 give_up_page(void *arg)
 {
@@ -180,13 +187,13 @@ give_up_page(void *arg)
 			  BX_BLOCK_SHADOWED);
 }
 
-/* Whether the page should be rebuilt. */
+/* Returns whether the page should be rebuilt. */
 static bool
 needs_rebuild(const PageRebuild *rebuild, const char *page)
 {
 	BxBlockFill fill;
 
-	/* what has failed so often will go on to fail */
+	/* after several failures, more are to be expected */
 	if (rebuild->repair->failures >= MAX_FAILURES || !rebuild->repair->may_rebuild)
 		return false;
 	bx_block_measure(page, rebuild->geometry.nranges, &fill);
@@ -209,7 +216,7 @@ repair_page(PageRebuild *rebuild)
 		bx_repair_try(rebuild->repair, rebuild_page, give_up_page, rebuild);
 }
 
-/* Repairs the pages of ranges that the heap has. */
+/* Repairs the pages whose ranges exist in the heap. */
 void
 bx_block_repair(BxRepair *repair)
 {

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * search.c
- *	  Searching: all pages in order, and every filter on them.
+ *	  Searching: reads all pages sequentially, and tests every filter.
  *
  *-------------------------------------------------------------------------
  */
@@ -14,7 +14,9 @@
 
 #include "block.h"
 
-/* Elements from which on a page is copied rather than kept locked. */
+/*
+ * With at least this many elements, a page is copied rather than kept locked.
+ */
 #define MANY_ELEMENTS		8
 
 typedef struct BlockSearch
@@ -22,7 +24,7 @@ typedef struct BlockSearch
 	BxSearch   *search;
 	BxBlockGeometry geometry;
 	BxPackedProbe probe;
-	Page		page;			/* whose filters are tested */
+	Page		page;			/* the page whose filters are tested */
 	uint8		matches[BX_MAX_BLOCK_RANGES];
 	uint8		scratch[2 * BX_MAX_BLOCK_RANGES];
 } BlockSearch;
@@ -48,7 +50,11 @@ test_page(BlockSearch *state, Page page, bool interruptible)
 						 state->matches);
 }
 
-/* Tests a page.  With many elements it is copied, to be locked for less time. */
+/*
+ * Tests the filters of a page and sets state->matches.  The page is locked in
+ * share mode; with many elements the page is copied, so that the lock is held
+ * for less time.
+ */
 static void
 search_page(BlockSearch *state, uint32 number)
 {
@@ -86,8 +92,8 @@ count_reads(void)
 }
 
 /*
- * Asks for the pages ahead, as soon as one had to be read: what is in memory
- * anyway needs no asking.
+ * Prefetches up to "distance" following pages.  Called only after a page had
+ * to be read from disk: pages that are in memory need no prefetching.
  */
 static void
 prefetch_pages(Relation index, uint32 number, uint32 end, int distance,
@@ -99,7 +105,7 @@ prefetch_pages(Relation index, uint32 number, uint32 end, int distance,
 		PrefetchBuffer(index, MAIN_FORKNUM, bx_block_of_page(*asked));
 }
 
-/* Reports the ranges of a page that match; most do not. */
+/* Reports the ranges of a page that may match; usually there are few. */
 static void
 add_matches(BlockSearch *state, uint32 number, uint64 ranges)
 {
@@ -115,6 +121,12 @@ add_matches(BlockSearch *state, uint32 number, uint64 ranges)
 	}
 }
 
+/*
+ * Searches all pages of the heap's ranges; see BxLayout.  The number of pages
+ * is read after the snapshot was taken, so it includes the pages of all rows
+ * that the snapshot sees.  At most one page is locked at a time, in share
+ * mode.
+ */
 void
 bx_block_search(BxSearch *search)
 {

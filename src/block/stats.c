@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * stats.c
- *	  Statistics of an index, and what a search costs by them.
+ *	  Statistics of an index, and estimates of the cost of a search.
  *
  *-------------------------------------------------------------------------
  */
@@ -13,7 +13,7 @@
 
 #include "block.h"
 
-/* Testing one filter for one key, in units of cpu_operator_cost. */
+/* Cost of testing one filter for one key, in units of cpu_operator_cost. */
 #define TEST_COST			0.5
 
 void
@@ -61,7 +61,7 @@ bx_block_match_fraction(const BxSearchFacts *facts, double elements,
 	return hit + (1.0 - hit) * -expm1(-elements * rate);
 }
 
-/* All pages are read and all filters are tested, whatever the search is for. */
+/* Every search reads all pages and tests all filters. */
 void
 bx_block_search_cost(const BxSearchFacts *facts, double elements,
 					 double hit_ranges, BxSearchCost *cost)

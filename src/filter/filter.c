@@ -1,14 +1,15 @@
 /*-------------------------------------------------------------------------
  *
  * filter.c
- *	  Sizing of the filters, setting many bits of them, what their fill
- *	  tells, and counting distinct keys.
+ *	  Sizing of the filters, setting bits of many keys, estimates from the
+ *	  fill, and counting distinct keys.
  *
- * One child's filter in one slice is a plain Bloom filter of nrows bits.  Its
- * keys are spread over the slices by hash, so the number that falls into a
- * slice varies, and the rate is the average over that spread: with few slices
- * much better than the Poisson formula of blocked Bloom filters, with one
- * slice as good as a single large filter.
+ * The filter of one child in one slice is a plain Bloom filter of nrows bits.
+ * The keys are distributed over the slices by hash, so the number of keys per
+ * slice varies, and the false-positive rate is the mean over that
+ * distribution: with few slices much better than the Poisson formula of
+ * blocked Bloom filters, with one slice the same as for a single large
+ * filter.
  *
  *-------------------------------------------------------------------------
  */
@@ -17,21 +18,25 @@
 #include <math.h>
 
 /*
- * Planning for fewer keys than this saves nothing: one slice holds them at any
- * rate that is allowed.  It leaves room for those that come later.
+ * Filters are planned for at least this many keys.  Fewer would save nothing,
+ * because one slice has room for this many keys at any allowed rate, and it
+ * leaves room for later keys.
  */
 #define FEWEST_KEYS		16
 
-/* A rate this much above the target is accepted rather than another slice or probe. */
+/*
+ * A rate <= RATE_SLACK * target is accepted rather than adding another slice
+ * or probe.
+ */
 #define RATE_SLACK		1.25
 
-/* One in so many slices is there to save probes. */
+/* 1/SPARE_SLICES more slices are allocated than necessary, to save probes. */
 #define SPARE_SLICES	20
 
-/* A guard only: these are 128 GB. */
+/* Sanity limit: 128 GB. */
 #define MOST_SLICES		(1 << 24)
 
-/* x to the power of a small whole number; pow() is much slower. */
+/* Returns x^n for a small integer n >= 0; pow() is much slower. */
 static double
 power(double x, int n)
 {
@@ -47,9 +52,9 @@ power(double x, int n)
 }
 
 /*
- * The rate of filters of "keys" keys, spread over nslices slices: the rate of
- * a plain Bloom filter, averaged over the binomial distribution of the number
- * of keys in a slice.
+ * Returns the false-positive rate of filters of "keys" keys, distributed over
+ * nslices slices: the rate of a plain Bloom filter, averaged over the
+ * binomial distribution of the number of keys in a slice.
  */
 double
 bx_filter_rate(double keys, uint32_t nslices, int nrows, int nprobes)
@@ -57,8 +62,9 @@ bx_filter_rate(double keys, uint32_t nslices, int nrows, int nprobes)
 	double		mean = keys / nslices;
 	double		share = 1.0 / nslices;
 	double		clear_by_key = power(1.0 - 1.0 / nrows, nprobes);
-	double		clear = 1;		/* chance that a bit is clear after i keys */
-	double		chance;			/* that a slice has i keys */
+	double		clear = 1;		/* probability that a bit is clear after i
+								 * keys */
+	double		chance;			/* probability that a slice has i keys */
 	double		odds;
 	double		sum = 0;
 	int			last;
@@ -66,7 +72,10 @@ bx_filter_rate(double keys, uint32_t nslices, int nrows, int nprobes)
 	if (!(keys > 0))
 		return 0;
 
-	/* the start of the recurrence would underflow; the spread is small here */
+	/*
+	 * the start of the recurrence would underflow; the variance is negligible
+	 * here
+	 */
 	if (nslices == 1 || mean > 600)
 		return power(1.0 - pow(clear_by_key, mean), nprobes);
 
@@ -83,8 +92,9 @@ bx_filter_rate(double keys, uint32_t nslices, int nrows, int nprobes)
 }
 
 /*
- * The fewest probes that keep the rate; 0 if none do.  Fewer probes are less
- * work and less WAL, and bear it better when more keys come than planned.
+ * Returns the smallest number of probes that keeps the rate, or 0 if there is
+ * none.  Fewer probes mean less work and less WAL, and tolerate more keys
+ * than planned.
  */
 static int
 choose_probes(double keys, uint32_t nslices, int nrows, double rate)
@@ -99,7 +109,10 @@ choose_probes(double keys, uint32_t nslices, int nrows, double rate)
 	return 0;
 }
 
-/* Keys that a slice of a single large filter holds at a rate, at best. */
+/*
+ * Returns the maximum number of keys per slice of a single large filter at
+ * this rate.
+ */
 double
 bx_filter_capacity(double rate, int nrows)
 {
@@ -107,9 +120,9 @@ bx_filter_capacity(double rate, int nrows)
 }
 
 /*
- * The geometry for filters of "keys" keys: the fewest slices that keep the rate
- * near the target, and some more if there are many, because the last few per
- * cent of space cost two or three probes.
+ * Returns the size of filters of "keys" keys: about the smallest number of
+ * slices with rate <= RATE_SLACK * target, plus 1/SPARE_SLICES, because the
+ * last few percent of space would cost two or three more probes.
  */
 BxPlan
 bx_filter_plan(double keys, double target, int nrows)
@@ -121,7 +134,7 @@ bx_filter_plan(double keys, double target, int nrows)
 	if (!(keys >= FEWEST_KEYS))
 		keys = FEWEST_KEYS;
 
-	/* no filter does better than one large one with the best probes */
+	/* lower bound: a single large filter with the optimal number of probes */
 	fewest = floor(keys / bx_filter_capacity(rate, nrows));
 	plan.nslices = fewest < 1 ? 1 : fewest < MOST_SLICES ? (uint32_t) fewest :
 		MOST_SLICES;
@@ -166,11 +179,11 @@ bx_filter_add_keys_scalar(const BxPlanes *planes, uint8_t *scratch,
 
 #include <immintrin.h>
 
-/* Probes are computed so many at a time. */
+/* Number of probes that are computed at a time. */
 #define VECTOR_PROBES	8
 _Static_assert(BX_MAX_PROBES % VECTOR_PROBES == 0, "probes are not whole vectors");
 
-/* The rows of eight probes. */
+/* Returns the rows of eight probes. */
 BX_VECTOR_CODE static inline __m256i
 find_rows(__m256i x, __m256i nrows)
 {
@@ -180,11 +193,11 @@ find_rows(__m256i x, __m256i nrows)
 	return _mm256_blend_epi32(even, odd, 0xAA);
 }
 
-/* A function whose constant arguments are constants for the compiler. */
+/* Always inlined, so that constant arguments are compile-time constants. */
 #define INLINED_VECTOR_CODE \
 	BX_VECTOR_CODE __attribute__((always_inline)) inline
 
-/* Sets the first n of eight rows. */
+/* Stores "bit" in the first n of eight rows. */
 INLINED_VECTOR_CODE static void
 set_rows(uint8_t *plane, uint8_t bit, const uint32_t *rows, const int n)
 {
@@ -207,8 +220,8 @@ set_rows(uint8_t *plane, uint8_t bit, const uint32_t *rows, const int n)
 }
 
 /*
- * Does as bx_filter_add_keys_scalar, but computes the rows of eight probes at
- * once.  "last" is how many of them the last vector has.
+ * As bx_filter_add_keys_scalar(), but computes the rows of eight probes at a
+ * time.  "last" is the number of probes in the last vector.
  */
 INLINED_VECTOR_CODE static void
 add_keys_last(const BxPlanes *planes, uint8_t *scratch, uint8_t bit,
@@ -216,7 +229,8 @@ add_keys_last(const BxPlanes *planes, uint8_t *scratch, uint8_t bit,
 {
 	const __m256i nrows = _mm256_set1_epi32(planes->nrows);
 	const size_t size = BX_PLANE_BYTES(planes->nrows);
-	const BxPlanes p = *planes; /* no store can change it, unlike *planes */
+	const BxPlanes p = *planes; /* a local copy, so that stores do not force
+								 * reloads (aliasing) */
 	uint32_t	walk[BX_MAX_PROBES];
 
 	walk[0] = 1;
@@ -247,7 +261,7 @@ add_keys_last(const BxPlanes *planes, uint8_t *scratch, uint8_t bit,
 	}
 }
 
-/* Each number of probes in the last vector has code of its own. */
+/* Separate code for each number of probes in the last vector. */
 #define CASE_LAST(last) \
 	case (last) % VECTOR_PROBES: \
 		add_keys_last(planes, scratch, bit, keys, nkeys, last); \
@@ -272,7 +286,7 @@ add_keys_vector(const BxPlanes *planes, uint8_t *scratch, uint8_t bit,
 
 #endif
 
-/* The fastest way to add keys that this processor has. */
+/* Returns the fastest implementation for this processor. */
 BxAddKeys
 bx_filter_choose_add_keys(void)
 {
@@ -283,7 +297,10 @@ bx_filter_choose_add_keys(void)
 	return bx_filter_add_keys_scalar;
 }
 
-/* Moves the bits in "scratch" to a plane of each of the n slices. */
+/*
+ * ORs the bits in "scratch" into a plane of each of the n slices, and clears
+ * "scratch".
+ */
 void
 bx_filter_merge(const BxPlanes *planes, uint8_t *scratch, uint8_t *to)
 {
@@ -304,7 +321,7 @@ bx_filter_merge(const BxPlanes *planes, uint8_t *scratch, uint8_t *to)
 
 #ifdef BX_HAVE_VECTORS
 
-/* Shuffles the bytes of sixteen vectors as two halves of a pack of cards. */
+/* Interleaves the bytes of the first eight and the last eight vectors. */
 static inline void
 shuffle(const __m128i *from, __m128i *to)
 {
@@ -317,7 +334,7 @@ shuffle(const __m128i *from, __m128i *to)
 
 #endif
 
-/* Makes sixteen rows from the bytes that the sixteen planes have of them. */
+/* Transposes sixteen bytes of each of the sixteen planes to sixteen rows. */
 static inline void
 transpose_square(const uint8_t *from, size_t stride, char *rows)
 {
@@ -341,7 +358,10 @@ transpose_square(const uint8_t *from, size_t stride, char *rows)
 #endif
 }
 
-/* Makes the rows of a slice from its planes, which lie "stride" bytes apart. */
+/*
+ * Transposes the planes of a slice, which are "stride" bytes apart, to its
+ * rows.
+ */
 void
 bx_filter_transpose(const uint8_t *planes, size_t stride, char *rows,
 					int nrows)
@@ -358,10 +378,12 @@ bx_filter_transpose(const uint8_t *planes, size_t stride, char *rows,
 }
 
 /*
- * Counts the bits that are set in each column; bits_set has BX_MASK_BITS.
+ * Counts the bits that are set in each column; bits_set has BX_MASK_BITS
+ * elements.
  *
- * The columns of one bit of all bytes are counted at once, in bytes, which are
- * emptied before they could overflow.
+ * For one bit position of all bytes at a time, the columns are counted in
+ * parallel in single bytes, which are added to the totals before they could
+ * overflow.
  */
 void
 bx_filter_count(const char *rows, int nrows, int *bits_set)
@@ -391,14 +413,17 @@ bx_filter_count(const char *rows, int nrows, int *bits_set)
 	}
 }
 
-/* The rate of a filter of nrows bits of which so many are set. */
+/* Returns the rate of a filter of nrows bits of which bits_set are set. */
 double
 bx_filter_fill_rate(int bits_set, int nrows, int nprobes)
 {
 	return power((double) bits_set / nrows, nprobes);
 }
 
-/* How many keys a filter of nrows bits holds if so many of them are set. */
+/*
+ * Returns the estimated number of keys of a filter of nrows bits of which
+ * bits_set are set.
+ */
 double
 bx_filter_fill_keys(int bits_set, int nrows, int nprobes)
 {
@@ -408,12 +433,12 @@ bx_filter_fill_keys(int bits_set, int nrows, int nprobes)
 		(nprobes * log1p(-1.0 / nrows));
 }
 
-/* How many distinct keys were added, about. */
+/* Returns the estimated number of distinct keys that were added. */
 double
 bx_distinct_estimate(const BxDistinct *distinct)
 {
 	const int	n = 1 << BX_DISTINCT_BITS;
-	int			registers[65] = {0};	/* by what they have */
+	int			registers[65] = {0};	/* number of registers by their value */
 	double		sum = 0;
 	double		estimate;
 
@@ -423,7 +448,7 @@ bx_distinct_estimate(const BxDistinct *distinct)
 		sum += ldexp(registers[i], -i);
 	estimate = 0.7213 / (1 + 1.079 / n) * n * n / sum;
 
-	/* few keys are told better by the registers that have none */
+	/* for few keys, counting the empty registers is more precise */
 	if (estimate <= 2.5 * n && registers[0] > 0)
 		estimate = n * log((double) n / registers[0]);
 	return estimate;

@@ -1,12 +1,13 @@
 /*-------------------------------------------------------------------------
  *
  * filter.h
- *	  Bit arithmetic of the filters: probes, masks, sizing, formulas.
+ *	  Bit operations of the filters: probes, masks, and the formulas for
+ *	  sizes and false-positive rates.
  *
- * Pure C: no server, no I/O.  A node's filters are stored transposed in
- * nslices matrices of nrows rows; each row has a bit for every child.  A key
- * lives in one slice and there in nprobes rows, so that ANDing these rows
- * tells for all children at once whether they may hold the key.
+ * Pure C: no server, no I/O. The filters of a node are stored transposed in
+ * nslices matrices of nrows rows; each row has one bit for every child.  A
+ * key belongs to one slice, and there to nprobes rows.  ANDing these rows
+ * yields the set of all children that may contain the key.
  *
  *-------------------------------------------------------------------------
  */
@@ -20,8 +21,9 @@
 #include "packed.h"
 
 /*
- * Where this is defined, vector code may be compiled, to be run if it can.
- * BX_NO_VECTORS is for testing the rest.
+ * Defined if the compiler can generate AVX2 code; whether the processor
+ * supports it is checked at run time.  BX_NO_VECTORS is for testing the
+ * scalar code.
  */
 #if defined(__x86_64__) && (defined(__clang__) || __GNUC__ >= 5) && \
 	!defined(BX_NO_VECTORS)
@@ -32,7 +34,10 @@
 #define BX_MASK_BITS	128
 #define BX_MASK_BYTES	(BX_MASK_BITS / 8)
 
-/* More would cost time and gain nothing at the rates that are allowed. */
+/*
+ * Maximum of nprobes.  More probes would cost time and gain nothing at the
+ * false-positive rates that are allowed.
+ */
 #define BX_MAX_PROBES	24
 
 /* A set of children.  Child c is bit c % 8 of byte c / 8, as on disk. */
@@ -42,7 +47,10 @@ typedef union BxMask
 	uint64_t	word[BX_MASK_BYTES / 8];
 } BxMask;
 
-/* Maps a hash to 0 .. n - 1, in order: a larger hash gets no smaller slot. */
+/*
+ * Maps a hash to 0 .. n - 1, monotonically: a larger hash never gets a
+ * smaller slot.
+ */
 static inline uint32_t
 bx_filter_slot(uint32_t hash, uint32_t n)
 {
@@ -50,8 +58,8 @@ bx_filter_slot(uint32_t hash, uint32_t n)
 }
 
 /*
- * Every level uses the key's hash remixed, so that an error on one level says
- * nothing about another.
+ * Each level remixes the hash of a key, so that false positives on different
+ * levels are independent.
  */
 static inline uint64_t
 bx_filter_level_hash(uint64_t hash, int level)
@@ -65,14 +73,20 @@ bx_filter_level_hash(uint64_t hash, int level)
 	return hash;
 }
 
-/* The slice that a key lives in; lh is its hash for the node's level. */
+/*
+ * Returns the slice that a key belongs to; lh is its hash for the node's
+ * level.
+ */
 static inline uint32_t
 bx_filter_slice(uint64_t lh, uint32_t nslices)
 {
 	return bx_filter_slot((uint32_t) lh, nslices);
 }
 
-/* Walks a key's rows: row = bx_filter_row(x, nrows), x = bx_filter_next(x). */
+/*
+ * Iterates over the rows of a key: start with x = bx_filter_first(lh); each
+ * row is bx_filter_row(x, nrows), followed by x = bx_filter_next(x).
+ */
 static inline uint32_t
 bx_filter_first(uint64_t lh)
 {
@@ -80,8 +94,9 @@ bx_filter_first(uint64_t lh)
 }
 
 /*
- * A constant number of rows is a power of two less 4, whatever the page size,
- * and then shifts are faster than the multiplication.
+ * If nrows is a compile-time constant of the form 2^k - 4, as BX_SLICE_ROWS
+ * is for every page size, x * nrows is computed by shifts, which are faster
+ * than the multiplication.
  */
 static inline uint32_t
 bx_filter_row(uint32_t x, int nrows)
@@ -136,7 +151,7 @@ bx_mask_set(BxMask *mask, int child)
 	mask->byte[child >> 3] |= (uint8_t) (1 << (child & 7));
 }
 
-/* The first child from "from" on that is in the set, or BX_MASK_BITS. */
+/* Returns the first child >= from that is in the set, or BX_MASK_BITS. */
 static inline int
 bx_mask_next(const BxMask *mask, int from)
 {
@@ -151,7 +166,7 @@ bx_mask_next(const BxMask *mask, int from)
 	return BX_MASK_BITS;
 }
 
-/* Asks for the cache lines that bx_filter_probe will read. */
+/* Prefetches the cache lines that bx_filter_probe() will read. */
 static inline void
 bx_filter_prefetch(const char *rows, int nrows, int nprobes, uint64_t lh)
 {
@@ -164,7 +179,10 @@ bx_filter_prefetch(const char *rows, int nrows, int nprobes, uint64_t lh)
 	}
 }
 
-/* The children that may hold the key; rows is the content of its slice. */
+/*
+ * Sets *result to the children that may contain the key; rows is the content
+ * of the key's slice.
+ */
 static inline void
 bx_filter_probe(const char *rows, int nrows, int nprobes, uint64_t lh,
 				BxMask *result)
@@ -183,7 +201,7 @@ bx_filter_probe(const char *rows, int nrows, int nprobes, uint64_t lh,
 	}
 }
 
-/* Whether one child may hold the key. */
+/* Returns whether one child may contain the key. */
 static inline bool
 bx_filter_test(const char *rows, int nrows, int nprobes, uint64_t lh,
 			   int child)
@@ -217,15 +235,18 @@ bx_filter_add(char *rows, int nrows, int nprobes, uint64_t lh, int child)
 }
 
 /*
- * A build sets bits in planes: one for every eight children of a slice, with a
- * byte for each row, and in it a bit for each of the eight.  They become the
- * columns of bytes of the slice's page.  What is left behind the last row is
- * never used.
+ * A build sets bits in planes.  A plane belongs to eight children of a slice.
+ * It has one byte for each row, with one bit for each of the eight children,
+ * and becomes one column of bytes of the slice's page.  The padding after the
+ * last row is not used.
  */
 #define BX_PLANES		(BX_MASK_BITS / 8)
 #define BX_PLANE_BYTES(nrows)	(((size_t) (nrows) + 63) / 64 * 64)
 
-/* Slices whose planes are filled: n from "first" on, of the node's nslices. */
+/*
+ * The slices whose planes are being filled: n slices of the node's nslices,
+ * beginning with "first".
+ */
 typedef struct BxPlanes
 {
 	int			level;
@@ -237,9 +258,10 @@ typedef struct BxPlanes
 } BxPlanes;
 
 /*
- * Adds keys to "scratch", which has one plane for each of the n slices, by
- * storing the child's bit: nothing has to be read for that, or waited for.
- * Keys that live in other slices are left out.
+ * Adds keys of one child to "scratch", which has one plane for each of the n
+ * slices, by storing the byte "bit" in each row of a key.  Nothing has to be
+ * read first, because no other child uses the scratch planes at the same
+ * time.  Keys that belong to other slices are ignored.
  */
 typedef void (*BxAddKeys) (const BxPlanes *planes, uint8_t *scratch,
 						   uint8_t bit, const uint64_t *keys, size_t nkeys);
@@ -248,7 +270,7 @@ extern void bx_filter_add_keys_scalar(const BxPlanes *planes, uint8_t *scratch,
 									  size_t nkeys);
 extern BxAddKeys bx_filter_choose_add_keys(void);
 
-/* The bit of a child in its plane. */
+/* Returns the bit of a child in its plane. */
 static inline uint8_t
 bx_filter_plane_bit(int child)
 {
@@ -260,7 +282,7 @@ extern void bx_filter_merge(const BxPlanes *planes, uint8_t *scratch,
 extern void bx_filter_transpose(const uint8_t *planes, size_t stride,
 								char *rows, int nrows);
 
-/* Geometry of a node's filters. */
+/* Size of a node's filters. */
 typedef struct BxPlan
 {
 	uint32_t	nslices;
@@ -277,9 +299,9 @@ extern double bx_filter_fill_rate(int bits_set, int nrows, int nprobes);
 extern double bx_filter_fill_keys(int bits_set, int nrows, int nprobes);
 
 /*
- * Counts distinct keys, about (HyperLogLog): the upper bits of a key name a
- * register, which has one more than the most trailing zeros among its keys.  The
- * error is 3%.
+ * Estimates the number of distinct keys (HyperLogLog), with an error of about
+ * 3%. The upper bits of a key select a register, which stores 1 + the maximum
+ * number of trailing zeros among its keys.
  */
 #define BX_DISTINCT_BITS	10
 
@@ -299,7 +321,7 @@ bx_distinct_add(BxDistinct *distinct, uint64_t key)
 {
 	uint8_t    *most = &distinct->most[key >> (64 - BX_DISTINCT_BITS)];
 
-	/* a one where the upper bits begin ends the counting there */
+	/* sentinel bit, so that ctz stops at the register index */
 	uint64_t	rest = key | UINT64_C(1) << (64 - BX_DISTINCT_BITS);
 	uint8_t		zeros = (uint8_t) (__builtin_ctzll(rest) + 1);
 

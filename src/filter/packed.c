@@ -19,18 +19,18 @@
 #define PROBES_AT			2
 #define RESERVED_AT			3	/* two bytes */
 
-/* What a filter in doubt has in place of its implementation or its probes. */
+/* Values of a filter in doubt, which no valid filter has. */
 #define DOUBT_IMPLEMENTATION	0xFF
 #define DOUBT_PROBES			(BX_PACKED_MAX_PROBES + 1)
 
 /* Multiplier of the walk, as in bx_filter_next. */
 #define WALK				UINT32_C(0x9e3779b9)
 
-/* A filter taken apart. */
+/* The parameters of a filter. */
 typedef struct Parts
 {
 	uint32_t	lines;			/* 0: the small format */
-	uint32_t	bits;			/* of the small format */
+	uint32_t	bits;			/* number of bits in the small format */
 	int			probes;			/* 0: matches everything */
 } Parts;
 
@@ -68,7 +68,7 @@ take_apart(const char *filter, size_t size)
 	return parts;
 }
 
-/* A key's line, and where its walk starts. */
+/* Returns the line of a key. */
 static inline const char *
 find_line(const char *filter, uint32_t lines, uint64_t hash)
 {
@@ -112,7 +112,7 @@ test_line(const char *line, int probes, uint32_t x)
 	return true;
 }
 
-/* Whether the filter may hold the key. */
+/* Returns whether the filter may contain the key. */
 bool
 bx_packed_test(const char *filter, size_t size, uint64_t hash)
 {
@@ -139,8 +139,8 @@ bx_packed_probe_scalar(const char *filters, const uint16_t *offsets, int n,
 #include <immintrin.h>
 
 /*
- * The same for all bits of a line at once, eight at a time.  The upper four
- * bits of x choose one of the line's sixteen words, the next five its bit.
+ * Tests the bits of a key in a line, eight at a time.  The upper four bits of
+ * x select one of the line's sixteen words, and the next five the bit.
  */
 BX_VECTOR_CODE static inline bool
 test_line_vector(const char *line, int probes, __m256i x)
@@ -160,7 +160,7 @@ test_line_vector(const char *line, int probes, __m256i x)
 		__m256		from_low = _mm256_castsi256_ps(_mm256_permutevar8x32_epi32(low, word));
 		__m256		from_high = _mm256_castsi256_ps(_mm256_permutevar8x32_epi32(high, word));
 
-		/* the uppermost bit of x tells which half */
+		/* the uppermost bit of x selects the half */
 		__m256i		found = _mm256_castps_si256(_mm256_blendv_ps(from_low, from_high,
 																 _mm256_castsi256_ps(x)));
 
@@ -171,10 +171,13 @@ test_line_vector(const char *line, int probes, __m256i x)
 	return true;
 }
 
-/* Filters that are asked for ahead of the one that is tested. */
+/* Number of filters that are prefetched ahead of the one that is tested. */
 #define LOOK_AHEAD		12
 
-/* Asks for what the test of a filter will read; a small one comes by itself. */
+/*
+ * Prefetches the cache line that testing a filter will read.  Small filters
+ * are left to the processor's own prefetching.
+ */
 static inline void
 prefetch_filter(const char *filter, size_t size, uint64_t hash)
 {
@@ -223,7 +226,7 @@ probe_vector(const char *filters, const uint16_t *offsets, int n,
 
 #endif
 
-/* The fastest way to test filters that this processor has. */
+/* Returns the fastest implementation for this processor. */
 BxPackedProbe
 bx_packed_choose_probe(void)
 {
@@ -235,9 +238,9 @@ bx_packed_choose_probe(void)
 }
 
 /*
- * The bits of a key, counted from the filter's start; positions has room for
- * BX_PACKED_MAX_PROBES.  Returns how many there are: none if the filter is in
- * doubt.
+ * Computes the positions of a key's bits, relative to the start of the
+ * filter; positions[] has room for BX_PACKED_MAX_PROBES.  Returns their
+ * number: 0 if the filter is in doubt.
  */
 int
 bx_packed_positions(const char *filter, size_t size, uint64_t hash,
@@ -268,8 +271,8 @@ bx_packed_add(char *filter, size_t size, uint64_t hash)
 }
 
 /*
- * The rate of a small filter: the mean of (fill ^ probes), for which in so few
- * bits it matters that the fill varies.
+ * Returns the rate of a small filter: the mean of fill^probes.  With so few
+ * bits, the variance of the fill matters.
  */
 static double
 small_rate(double keys, double bits, int probes)
@@ -294,9 +297,10 @@ rate_by_probes(double keys, size_t size, int probes)
 }
 
 /*
- * Probes for a filter: what gives the lowest rate, but no more than the target
- * needs when half of the bits are set.  Where keys are spread unevenly over
- * lines, fewer are best than in a plain filter, with which this begins.
+ * Returns the number of probes for a filter: the number with the lowest rate,
+ * but at most one more than the target requires when half of the bits are
+ * set.  Because keys are unevenly distributed over lines, the optimum is less
+ * than that of a plain filter, with which the search starts.
  */
 static int
 choose_probes(double keys, size_t size, double target)
@@ -322,7 +326,10 @@ choose_probes(double keys, size_t size, double target)
 	return best;
 }
 
-/* The rate of a filter of so many bytes that was made for so many keys. */
+/*
+ * Returns the rate of a filter of "size" bytes that is planned for and
+ * contains "keys" keys.
+ */
 double
 bx_packed_rate(double keys, size_t size, double target)
 {
@@ -331,7 +338,7 @@ bx_packed_rate(double keys, size_t size, double target)
 	return rate_by_probes(keys, size, choose_probes(keys, size, target));
 }
 
-/* The size of a filter that gives each of its keys so many bits. */
+/* Returns the size of a filter with the given number of bits per key. */
 static size_t
 size_by_bits(double keys, double bits)
 {
@@ -356,8 +363,8 @@ total_size(const double *keys, int n, double bits)
 }
 
 /*
- * Shares out space among n filters by their keys.  There must be enough for
- * BX_PACKED_MIN_SIZE each.
+ * Divides the space among n filters in proportion to their keys.  There must
+ * be at least BX_PACKED_MIN_SIZE bytes for each.
  */
 void
 bx_packed_share(const double *keys, int n, size_t space, uint16_t *sizes)
@@ -365,7 +372,7 @@ bx_packed_share(const double *keys, int n, size_t space, uint16_t *sizes)
 	double		low = 0;
 	double		high = (double) space * 8;
 
-	/* the most bits per key that fit, to a hundredth */
+	/* find the maximum number of bits per key that fits, to within 0.01 */
 	while (high - low > 0.01)
 	{
 		double		middle = (low + high) / 2;
@@ -379,7 +386,7 @@ bx_packed_share(const double *keys, int n, size_t space, uint16_t *sizes)
 		sizes[i] = (uint16_t) size_by_bits(keys[i], low);
 }
 
-/* Makes a filter without bits, for so many keys. */
+/* Initializes a filter without bits, planned for the given number of keys. */
 void
 bx_packed_init(char *filter, size_t size, double keys, double target)
 {
@@ -400,8 +407,8 @@ bx_packed_init(char *filter, size_t size, double keys, double target)
 }
 
 /*
- * Makes a filter match everything.  This only sets bits, so ORing a filter in
- * doubt into another leaves that in doubt.
+ * Makes a filter match everything.  This only sets bits, so if a filter in
+ * doubt is ORed into another one, the result is in doubt.
  */
 void
 bx_packed_set_doubt(char *filter, size_t size)
@@ -424,7 +431,7 @@ count_bits(const char *bytes, size_t n)
 	return result;
 }
 
-/* Tells keys and rate from the bits that are set. */
+/* Estimates keys and rate from the number of bits that are set. */
 void
 bx_packed_fill(const char *filter, size_t size, BxPackedFill *fill)
 {

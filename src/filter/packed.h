@@ -1,27 +1,28 @@
 /*-------------------------------------------------------------------------
  *
  * packed.h
- *	  Filters of layout "block": one for each range, of any size, one behind
- *	  the other.
+ *	  Filters of layout "block": one for each range, of variable size,
+ *	  stored one after the other.
  *
- * Pure C: no server, no I/O.  A filter of fewer than 64 bytes is
+ * Pure C: no server, no I/O. A filter of fewer than 64 bytes is
  *
- *		[bits, at least 64] [number of probes]
+ *	[bits, at least 64] [number of probes]
  *
  * as in LevelDB, and a larger one is
  *
- *		[lines of 64 bytes] [0xFF] [0] [number of probes] [0] [0]
+ *	[lines of 64 bytes] [0xFF] [0] [number of probes] [0] [0]
  *
- * as in RocksDB, where all bits of a key are in one line.  Anything that is
- * not understood, such as a number of probes above 30, matches every key; so
- * that is how a filter in doubt is written.  A filter without bits matches
+ * as in RocksDB, where all bits of a key are in one line.  A filter in an
+ * unknown format, for example with more than 30 probes, matches every key; a
+ * filter in doubt is written that way.  A filter without bits set matches
  * nothing.
  *
- * In one thing small filters are not LevelDB's: a key's bits are found by the
- * walk that RocksDB and the slices of layout "partitioned" use, not by double
- * hashing.  In a few hundred bits the latter has too many keys whose bits
- * coincide: its rate was never below 0.0007 in a simulation, and 0.02 in 64
- * bits, however many bits a key got.
+ * Small filters differ from LevelDB's in one respect: the bits of a key are
+ * found by the sequence that RocksDB and the slices of layout "partitioned"
+ * use, not by double hashing.  In a few hundred bits, double hashing gives
+ * too many keys the same bits: in a simulation its false-positive rate was
+ * never below 0.0007, and never below 0.02 in 64 bits, regardless of the
+ * number of bits per key.
  *
  *-------------------------------------------------------------------------
  */
@@ -32,17 +33,17 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* 64 bits and the byte for the probes */
+/* smallest filter: 64 bits and the number of probes */
 #define BX_PACKED_MIN_SIZE		9
 
-/* below this the small format is used */
+/* filters of fewer bytes than this use the small format */
 #define BX_PACKED_LINE			64
 #define BX_PACKED_LINE_BITS		(BX_PACKED_LINE * 8)
 #define BX_PACKED_TRAILER		5
 
 #define BX_PACKED_MAX_PROBES	30
 
-/* Whether a filter can have this size. */
+/* Returns whether this is a valid size of a filter. */
 static inline bool
 bx_packed_size_is_possible(size_t size)
 {
@@ -51,14 +52,14 @@ bx_packed_size_is_possible(size_t size)
 	return (size - BX_PACKED_TRAILER) % BX_PACKED_LINE == 0;
 }
 
-/* What the bits that are set tell about a filter. */
+/* Estimates from the number of bits that are set in a filter. */
 typedef struct BxPackedFill
 {
 	double		keys;
-	double		rate;			/* of false positives */
-	double		fill;			/* part of the bits that is set */
+	double		rate;			/* false-positive rate */
+	double		fill;			/* fraction of the bits that are set */
 	int			probes;
-	bool		doubt;			/* it matches everything */
+	bool		doubt;			/* the filter matches everything */
 } BxPackedFill;
 
 extern double bx_packed_rate(double keys, size_t size, double target);
@@ -76,8 +77,9 @@ extern void bx_packed_fill(const char *filter, size_t size,
 						   BxPackedFill *fill);
 
 /*
- * Tests n filters: filter i lies at offsets[i] .. offsets[i + 1] of "filters".
- * Sets result[i] to 1 if it may hold the key, else to 0.
+ * Tests n filters for a key.  Filter i occupies the bytes offsets[i] to
+ * offsets[i + 1] - 1 of "filters".  Sets result[i] to 1 if filter i may
+ * contain the key, else to 0.
  */
 typedef void (*BxPackedProbe) (const char *filters, const uint16_t *offsets,
 							   int n, uint64_t hash, uint8_t *result);

@@ -1,29 +1,31 @@
 /*-------------------------------------------------------------------------
  *
  * check.c
- *	  bloomidx_check(): verifies an index, while it is read and written.
+ *	  bloomidx_check(): verifies an index, concurrently with searches and
+ *	  writes.
  *
- * Three steps, each by the layout's callbacks:
+ * There are three steps, each carried out by callbacks of the layout:
  *
- *	1. Claims.  Everything that names pages claims them.  No page may be
- *	   claimed twice, or be both claimed and free: whoever gets it next would
- *	   overwrite filters.  A page that nobody claims is only a waste.  The
- *	   directory may change while it is read, so a contradiction counts only
- *	   if it is still there after several attempts, the last of them with the
- *	   lock under which pages are allocated and freed.  That lock makes those
- *	   wait who need new pages, and anybody who may read the table may call
- *	   this function, so it is not taken without need.  On a standby it keeps
- *	   nothing from changing, and several attempts have to do.
+ *	1. Claims.  Everything that references pages claims them.  No page may be
+ *	   claimed twice, or be both claimed and free: its next user would
+ *	   overwrite filters.  A page that nothing claims is only wasted space.
+ *	   The directory may change while it is read, so a contradiction is
+ *	   reported only if it persists after several attempts.  The last attempt
+ *	   holds the lock under which pages are allocated and freed.  That lock
+ *	   blocks backends that need new pages, and every user who may read the
+ *	   table may call this function, so the lock is not taken without need.
+ *	   On a standby the lock does not prevent changes, so there are only more
+ *	   attempts.
  *
- *	2. Pages.  Each must be what the directory says.
+ *	2. Pages.  Each page must match its directory entry.
  *
- *	3. Keys.  Every row that a snapshot sees is looked up in the filters.  All
- *	   that makes a search right makes this right, beside inserts and VACUUM,
- *	   and on a standby: whoever inserted the row had set its bits before he
- *	   committed, and descriptors are read after the snapshot is taken.  A row
- *	   whose insert is under way is not visible.  A version that a HOT update
- *	   made is on the same page as its predecessors, so it is in the same
- *	   range's filter.
+ *	3. Keys.  Every row that a snapshot sees is looked up in the filters.
+ *	   This is correct for the same reasons as a search, concurrently with
+ *	   inserts and VACUUM, and on a standby: the inserter had set the bits of
+ *	   the row before it committed, and descriptors are read after the
+ *	   snapshot is taken.  A row whose insert is in progress is not visible.
+ *	   A version created by a HOT update is on the same page as its
+ *	   predecessors, so its keys are in the filter of the same range.
  *
  *-------------------------------------------------------------------------
  */
@@ -48,16 +50,19 @@
 
 PG_FUNCTION_INFO_V1(bloomidx_check);
 
-/* How often the directory is read, and how long apart in microseconds. */
+/*
+ * Maximum number of times the directory is read, and the delay in between in
+ * microseconds.
+ */
 #define MAX_ATTEMPTS		5
 #define MAX_STANDBY_ATTEMPTS	20
 #define ATTEMPT_DELAY		50000L
 
 /*
- * Claims the pages that are free in two copies of the metapage: one from before
- * the directory was read, and one from after it.  A page that is in one of them
- * only has changed hands meanwhile.  Extents behind the end of the file do not
- * count.
+ * Claims the pages that are free in two copies of the metapage: one read
+ * before the directory, and one read after it.  A page that is free in only
+ * one of them was allocated or freed meanwhile.  Extents beyond the end of
+ * the file are ignored.
  */
 static void
 claim_free_pages(BxCheck *check, const BxMetaPageData *before,
@@ -81,8 +86,9 @@ claim_free_pages(BxCheck *check, const BxMetaPageData *before,
 }
 
 /*
- * Reads all that names pages.  The metapage is read again after the directory:
- * an entry that was made meanwhile is no contradiction.
+ * Reads everything that references pages.  The metapage is read again after
+ * the directory, because an entry that was added meanwhile is not a
+ * contradiction.  The caller frees check->claimed.
  */
 static void
 read_claims(BxCheck *check, const BxLayout *layout)
@@ -100,7 +106,7 @@ read_claims(BxCheck *check, const BxLayout *layout)
 	layout->check_claims(check, &before);
 	bx_meta_read(check->index, &after);
 
-	/* a generation that is used again would make an old page look current */
+	/* a generation that is used twice would make an old page look current */
 	if (check->newest_generation >= after.next_generation)
 		bx_check_contradiction(check, check->newest_blkno,
 							   "generation that the metapage has not given out yet");
@@ -128,8 +134,9 @@ report_unclaimed(BxCheck *check)
 }
 
 /*
- * Checks all that names pages.  Pages that change hands meanwhile may look as
- * if two things named them, or nothing.
+ * Verifies the references to pages.  Pages that are allocated or freed
+ * meanwhile may seem to be referenced twice, or not at all, so contradictions
+ * are retried.
  */
 static void
 check_claims(BxCheck *check, const BxLayout *layout)
@@ -174,10 +181,11 @@ check_range(void *arg, uint32 range, double done, const uint64 *keys,
 }
 
 /*
- * Refuses an index that is no longer valid.  REINDEX CONCURRENTLY makes it so
- * before it has writers leave the old index alone, and waits for us then; but
- * on a standby nobody does.  An index that is valid after the snapshot was
- * taken has all that the snapshot sees.
+ * Raises an error if the index is no longer valid.  REINDEX CONCURRENTLY
+ * marks the old index invalid before writers stop inserting into it, and then
+ * waits for our lock; but nothing waits for locks on a standby.  An index
+ * that is valid after the snapshot was taken contains all rows that the
+ * snapshot sees.
  */
 static void
 check_still_valid(Relation index)
@@ -199,7 +207,10 @@ check_still_valid(Relation index)
 						RelationGetRelationName(index))));
 }
 
-/* Looks up all rows of the heap that are visible; returns how many. */
+/*
+ * Looks up all visible rows of the heap.  Returns the number of rows that are
+ * in the index.
+ */
 static int64
 check_keys(BxCheck *check, const BxLayout *layout)
 {
@@ -213,7 +224,10 @@ check_keys(BxCheck *check, const BxLayout *layout)
 
 	check_still_valid(check->index);
 
-	/* if no key has ever come, no row may be there in any range */
+	/*
+	 * if lg_base is not set, the index has no keys, and no range may have a
+	 * row
+	 */
 	bx_meta_read(check->index, &meta);
 	check->lg_base = meta.lg_base == BX_LG_BASE_UNSET ? 0 : meta.lg_base;
 	scan = bx_heapscan_begin(check->heap, check->index,
@@ -230,8 +244,8 @@ check_keys(BxCheck *check, const BxLayout *layout)
 }
 
 /*
- * Refuses to look up rows for a caller who has not the owner's rights, if that
- * would run functions of users as the owner.
+ * Raises an error if looking up rows would run user-defined functions as the
+ * owner, and the caller does not have the privileges of the owner.
  */
 static void
 check_code(Relation heap, Relation index)

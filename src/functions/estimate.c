@@ -1,17 +1,18 @@
 /*-------------------------------------------------------------------------
  *
  * estimate.c
- *	  bloomidx_estimate(): how large an index would be, and how much a lookup
- *	  would read, before it is built.
+ *	  bloomidx_estimate(): estimates the size of an index, and the pages
+ *	  that a lookup would read, before the index is built.
  *
- * Only the table's size and what ANALYZE has found are looked at.  From these
- * follow the distinct keys in some consecutive pages, and from them, by the
- * functions that CREATE INDEX uses, the filters.
+ * The estimate uses only the size of the table and the statistics of ANALYZE.
+ * From these it derives the number of distinct keys in consecutive pages, and
+ * from that number, with the functions that CREATE INDEX uses, the filters.
  *
- * A value with n rows, anywhere in the table, is missing in a part p of the
- * table with chance (1 - p)^n.  If the table is sorted by the column, equal
- * values stand together instead.  What is between is weighted by the square of
- * the column's correlation, as the planner does.
+ * If a value has n rows, randomly distributed, a fraction p of the table does
+ * not contain the value with probability (1 - p)^n.  If the table is sorted
+ * by the column, equal values are adjacent instead.  Between these extremes
+ * the result is interpolated by the square of the column's correlation, as in
+ * the planner.
  *
  *-------------------------------------------------------------------------
  */
@@ -44,40 +45,43 @@
 
 PG_FUNCTION_INFO_V1(bloomidx_estimate);
 
-/* Below this a table is small: a B-tree of it is, too. */
+/* Tables with fewer pages than this are small, and so are their B-trees. */
 #define SMALL_TABLE_PAGES	1000
 
-/* A value that is in more than this part of the pages is no use. */
+/*
+ * An index is not recommended if a lookup reads more than this fraction of
+ * the table.
+ */
 #define MAX_USEFUL_SHARE	0.2
 
-/* A column so close to the table's order is one for BRIN, ... */
+/* BRIN is recommended if the column's correlation exceeds this ... */
 #define BRIN_CORRELATION	0.99
 
-/* ... if that saves anything. */
+/* ... and the bloomidx index would have more pages than this. */
 #define BRIN_MIN_PAGES		32
 
-/* What is known of a column. */
+/* Statistics of a column. */
 typedef struct BxColumnModel
 {
 	bool		analyzed;
-	double		distinct;		/* values, without NULL */
+	double		distinct;		/* distinct values, without NULL */
 	double		null_fraction;
 	double		correlation;
-	int			ncommon;		/* the most common values */
-	float4	   *common;			/* and the part of the rows that each has */
+	int			ncommon;		/* number of most common values */
+	float4	   *common;			/* fraction of the rows for each of them */
 	double		width;			/* bytes of a value that is not NULL */
 	char		align;
 	bool		has_btree;
 	bool		deduplicates;	/* a B-tree stores equal values once */
 } BxColumnModel;
 
-/* What is expected of an index. */
+/* Estimates for an index. */
 typedef struct Expectation
 {
 	const BxLayout *layout;
 	int			pages_per_range;
 	double		pages;
-	double		index_pages;	/* that a lookup reads */
+	double		index_pages;	/* index pages that a lookup reads */
 	double		heap_pages;
 } Expectation;
 
@@ -86,7 +90,7 @@ typedef struct Expectation
  * ----------
  */
 
-/* Looks up the column of a name that can be indexed. */
+/* Looks up a column by its name.  Raises an error if it cannot be indexed. */
 static Form_pg_attribute
 find_column(Relation table, const char *name)
 {
@@ -108,7 +112,10 @@ find_column(Relation table, const char *name)
 	return att;
 }
 
-/* What a B-tree does with values of the column's type. */
+/*
+ * Determines whether a B-tree can index the column, and deduplicate its
+ * values.
+ */
 static void
 look_at_btree(Form_pg_attribute att, BxColumnModel *column)
 {
@@ -124,7 +131,7 @@ look_at_btree(Form_pg_attribute att, BxColumnModel *column)
 		 get_collation_isdeterministic(att->attcollation));
 }
 
-/* Copies what ANALYZE knows of the distribution. */
+/* Copies the statistics of the distribution of values. */
 static void
 read_slots(HeapTuple tuple, BxColumnModel *column)
 {
@@ -147,7 +154,9 @@ read_slots(HeapTuple tuple, BxColumnModel *column)
 	}
 }
 
-/* Describes a column of a table of so many rows. */
+/*
+ * Fills in the model of a column, for a table with the given number of rows.
+ */
 static void
 describe_column(Relation table, const char *name, double rows,
 				BxColumnModel *column)
@@ -187,8 +196,8 @@ describe_column(Relation table, const char *name, double rows,
 }
 
 /*
- * Adds something up over all values of a column: for each, f of its number of
- * rows.
+ * Returns the sum of f(rows of the value) over all distinct values of a
+ * column.
  */
 static double
 sum_over_values(const BxTableModel *model, const BxColumnModel *column,
@@ -209,7 +218,7 @@ sum_over_values(const BxTableModel *model, const BxColumnModel *column,
 	return sum;
 }
 
-/* Something between what is right for scattered values and for sorted ones. */
+/* Interpolates between the results for scattered and for sorted values. */
 static double
 interpolate(const BxColumnModel *column, double scattered, double sorted)
 {
@@ -218,14 +227,20 @@ interpolate(const BxColumnModel *column, double scattered, double sorted)
 	return weight * Min(sorted, scattered) + (1 - weight) * scattered;
 }
 
-/* Chance that a value with so many rows is in a part of the table. */
+/*
+ * Returns the probability that a value with the given number of rows occurs
+ * in a fraction *part of the table.
+ */
 static double
 chance_in_part(double rows, const double *part)
 {
 	return *part >= 1 ? Min(rows, 1) : -expm1(rows * log1p(-*part));
 }
 
-/* Distinct values of a column in a part of the table. */
+/*
+ * Returns the expected number of distinct values of a column in a fraction of
+ * the table.
+ */
 static double
 distinct_in_part(const BxTableModel *model, const BxColumnModel *column,
 				 double part)
@@ -254,7 +269,10 @@ keys_in_pages(const BxTableModel *model, double heap_pages)
 	return keys;
 }
 
-/* The rows of a value, times the ranges that it is in. */
+/*
+ * Returns the number of rows of a value, times the number of ranges that
+ * contain the value.
+ */
 static double
 ranges_of_rows(double rows, const double *ranges)
 {
@@ -267,7 +285,10 @@ square(double rows, const double *unused)
 	return rows * rows;
 }
 
-/* Ranges with the value of the first column of a row picked at random. */
+/*
+ * Returns the expected number of ranges that contain the first column's value
+ * of a row picked at random.
+ */
 static double
 ranges_of_value(const BxTableModel *model, double ranges)
 {
@@ -297,13 +318,14 @@ ranges_of_value(const BxTableModel *model, double ranges)
 							  sizeof(BTPageOpaqueData)) * \
 							 (BTREE_NONLEAF_FILLFACTOR / 100.0))
 
-/* a build makes lists of row addresses of a tenth of a page */
+/* the build creates posting lists of at most a tenth of a page */
 #define BTREE_LIST_BYTES	(MAXALIGN_DOWN(BLCKSZ * 10 / 100) - \
 							 sizeof(ItemIdData))
 
 /*
- * Bytes of an entry with one row address, without line pointer.  Each column
- * takes its width times the part of the entries in which it is not NULL.
+ * Returns the size in bytes of an entry with one TID, without line pointer.
+ * Each column contributes its width times the fraction of entries in which it
+ * is not NULL.
  */
 static double
 btree_entry_bytes(const BxTableModel *model, bool with_nulls)
@@ -331,7 +353,10 @@ btree_entry_bytes(const BxTableModel *model, bool with_nulls)
 	return MAXALIGN((Size) ceil(size));
 }
 
-/* Bytes of all entries of a key with so many rows. */
+/*
+ * Returns the size in bytes of all entries of a key with the given number of
+ * rows.
+ */
 static double
 btree_key_bytes(double rows, const double *entry)
 {
@@ -353,7 +378,7 @@ btree_key_bytes(double rows, const double *entry)
 	return bytes;
 }
 
-/* Bytes of all entries of a B-tree. */
+/* Returns the size in bytes of all entries of a B-tree. */
 static double
 btree_bytes(const BxTableModel *model)
 {
@@ -383,7 +408,10 @@ btree_bytes(const BxTableModel *model)
 		nulls * (null_entry + sizeof(ItemIdData));
 }
 
-/* Expected pages of a B-tree on the same columns; -1 if there can be none. */
+/*
+ * Returns the expected number of pages of a B-tree on the same columns; -1 if
+ * a column cannot be in a B-tree.
+ */
 static double
 btree_pages(const BxTableModel *model)
 {
@@ -441,7 +469,7 @@ choose_lg_base(const BxTableModel *model, const BxLayout *layout,
 }
 
 /*
- * The layout with the best balance: the least product of its size and of the
+ * Chooses the layout with the smallest product of its size and the number of
  * pages that a lookup reads.
  */
 static void
@@ -472,7 +500,7 @@ format_bytes(double bytes)
 															  Int64GetDatum((int64) bytes))));
 }
 
-/* One sentence. */
+/* Returns the recommendation, as one sentence. */
 static char *
 make_advice(const BxTableModel *model, const Expectation *expected,
 			double btree)
@@ -549,8 +577,9 @@ open_table(Oid tableoid)
 }
 
 /*
- * Describes the part of a table that a partial index has.  Values with few
- * rows may have none of them there.
+ * Fills in the model of a table, or of the fraction of its rows that a
+ * partial index contains.  Values with few rows may not occur in that
+ * fraction.
  */
 static void
 describe_table(Relation table, ArrayType *columns, double fraction,

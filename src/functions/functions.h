@@ -1,8 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * functions.h
- *	  What the SQL functions share: opening an index for a caller, and running
- *	  code as the table's owner.
+ *	  Code that the SQL functions share: opening an index for a caller, and
+ *	  running code as the owner of the table.
  *
  *-------------------------------------------------------------------------
  */
@@ -21,7 +21,7 @@ extern void bx_open(Oid indexoid, LOCKMODE heap_lock, bool wait,
 					LOCKMODE index_lock, Relation *heap, Relation *index);
 extern void bx_open_check_storage(Relation rel);
 
-/* who has called, while we are the table's owner */
+/* the caller's identity, while the current user is the table's owner */
 typedef struct BxIdentity
 {
 	Oid			userid;

@@ -1,8 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * inspect.c
- *	  SQL functions that show an index: what it is made of, how full it is,
- *	  what a search finds, and how often in vain.
+ *	  SQL functions that show an index: its parts, their fill, and the
+ *	  matches of searches, including false positives.
  *
  *-------------------------------------------------------------------------
  */
@@ -39,21 +39,21 @@ PG_FUNCTION_INFO_V1(bloomidx_measure);
 #define MAX_PROBES			10000000
 
 /*
- * Free pages are worth a note if they are at least this part of the index, and
- * the index has at least so many bytes.
+ * bloomidx_info() notes free pages if they are at least 1/FREE_FRACTION of
+ * the index, and the index has at least FREE_SIZE bytes.
  */
 #define FREE_FRACTION		2
 #define FREE_SIZE			(1024 * 1024)
 
 /*
- * An index that is looked at, and the rows that are to be shown.  What is shown
- * fits the one copy of the metapage.
+ * The index being inspected, and the rows of the result.  All output is based
+ * on one copy of the metapage.
  */
 typedef struct Inspection
 {
 	Relation	heap;
 	Relation	index;
-	BlockNumber first_blocks;	/* of the index, before meta was read */
+	BlockNumber first_blocks;	/* size of the index before meta was read */
 	BxMetaPageData meta;
 	const BxLayout *layout;
 	TupleDesc	tupdesc;
@@ -80,7 +80,9 @@ end_inspection(Inspection *inspection)
 	table_close(inspection->heap, AccessShareLock);
 }
 
-/* Makes the store of the rows; what does not fit in work_mem goes to disk. */
+/*
+ * Creates the tuplestore of the result, which spills to disk beyond work_mem.
+ */
 static void
 begin_rows(Inspection *inspection, FunctionCallInfo fcinfo)
 {
@@ -105,7 +107,7 @@ begin_rows(Inspection *inspection, FunctionCallInfo fcinfo)
 	MemoryContextSwitchTo(oldcxt);
 }
 
-/* The single row of a function that returns one. */
+/* Returns the single row of a function that returns one. */
 static Datum
 make_row(FunctionCallInfo fcinfo, Datum *values, bool *nulls)
 {
@@ -123,13 +125,13 @@ make_row(FunctionCallInfo fcinfo, Datum *values, bool *nulls)
  */
 typedef struct Totals
 {
-	int64		filters;		/* segments or pages */
+	int64		filters;		/* segments, or pages of filters */
 	int64		partitions;
 	int64		summarized;
-	int64		pages;			/* that something names */
-	double		ranges;			/* that have keys */
+	int64		pages;			/* pages that are named */
+	double		ranges;			/* ranges that have keys */
 	double		keys;
-	double		rates;			/* of the ranges, summed up */
+	double		rates;			/* sum of the rates of the ranges */
 	int64		overfull;
 	int64		doubtful;
 	int64		missing;
@@ -172,7 +174,7 @@ add_note(StringInfo notes, const char *note)
 	appendStringInfo(notes, "%s%s", notes->len > 0 ? "; " : "", note);
 }
 
-/* Whether a REINDEX would build it with other options than it was. */
+/* Returns whether REINDEX would build the index with other options. */
 static bool
 options_changed(const Inspection *inspection)
 {
@@ -186,7 +188,10 @@ options_changed(const Inspection *inspection)
 		 options.pages_per_range != 1 << meta->lg_base);
 }
 
-/* Says what is wrong and what to do about it; NULL if nothing is. */
+/*
+ * Returns a text that describes problems and recommended actions, or NULL if
+ * there are none.
+ */
 static char *
 make_note(const Inspection *inspection, const Totals *totals,
 		  int64 index_pages, int64 free_pages)
@@ -233,8 +238,10 @@ bloomidx_info(PG_FUNCTION_ARGS)
 	inspection.layout->walk(inspection.index, meta, add_unit, &totals);
 
 	/*
-	 * Taken afterwards, so it counts all that has been seen.  If there was no
-	 * key, nothing has, and the first one may have come since.
+	 * The size is read after the walk, so that it includes all pages that
+	 * were counted.  If the index had no key, only the metapage was counted;
+	 * the first insert may have added pages meanwhile, so the earlier size is
+	 * used.
 	 */
 	is_set = meta->lg_base != BX_LG_BASE_UNSET;
 	index_pages = is_set ? RelationGetNumberOfBlocks(inspection.index) :
@@ -272,7 +279,7 @@ bloomidx_info(PG_FUNCTION_ARGS)
  * ----------------------------------
  */
 
-/* Shows a segment or page; both functions have the same columns. */
+/* Adds a row for a segment or page; both functions have the same columns. */
 static void
 show_unit(void *arg, const BxUnit *unit)
 {
@@ -339,8 +346,8 @@ bloomidx_blocks(PG_FUNCTION_ARGS)
  */
 
 /*
- * Finds how a value of some type is hashed, if an operator of the
- * column's family compares the two.
+ * Initializes a hasher for a value of the given type.  Returns false if no
+ * operator of the column's operator family compares the type with the column.
  */
 static bool
 find_hasher(Relation index, int attnum, Oid type, BxHasher *hasher)
@@ -362,8 +369,9 @@ find_hasher(Relation index, int attnum, Oid type, BxHasher *hasher)
 }
 
 /*
- * The key of the value that is looked for; NULL has one, too.  The value is the
- * caller's, and is hashed as a search by the caller would do it.
+ * Returns the key of the value that is looked for; for NULL this is the
+ * marker.  The value belongs to the caller, and is hashed as in a search by
+ * the caller.
  */
 static uint64
 hash_key(FunctionCallInfo fcinfo, Relation index, int attnum)
@@ -392,8 +400,8 @@ hash_key(FunctionCallInfo fcinfo, Relation index, int attnum)
 }
 
 /*
- * Searches for a single key, in the current memory context, and calls back for
- * the heap pages that may have it.
+ * Searches for a single key, using the current memory context, and calls
+ * found() for the heap pages that may contain it.
  */
 static void
 search_key(const Inspection *inspection, uint64 key, BxFoundCallback found,
@@ -429,14 +437,14 @@ show_range(void *arg, BlockNumber first, uint32 npages)
 	tuplestore_putvalues(inspection->rows, inspection->tupdesc, values, nulls);
 }
 
-/* The heap pages that a search for a key would read. */
+/* Returns the heap pages that a search for a key would read. */
 Datum
 bloomidx_probe(PG_FUNCTION_ARGS)
 {
 	Inspection	inspection;
 	uint64		key;
 
-	/* the key alone may be NULL */
+	/* only the key may be NULL */
 	if (PG_ARGISNULL(0) || PG_ARGISNULL(2))
 		ereport(ERROR,
 				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
@@ -475,7 +483,7 @@ pages_accessed(void)
 		pgBufferUsage.local_blks_hit + pgBufferUsage.local_blks_read;
 }
 
-/* Searches for keys that no row has, one by one. */
+/* Searches for random keys, which no row has, one at a time. */
 static void
 search_in_vain(Inspection *inspection, int probes, Matches *matches)
 {

@@ -1,8 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * open.c
- *	  Opening an index for an SQL function: privileges, locks, and whether it
- *	  is one that can be worked on.
+ *	  Opens an index for an SQL function: checks privileges, acquires
+ *	  locks, and verifies that the index can be used.
  *
  *-------------------------------------------------------------------------
  */
@@ -25,10 +25,11 @@
 #include "functions.h"
 
 /*
- * Refuses a caller who may neither read all rows of the table nor is its
- * owner.  A member of pg_stat_scan_tables may look as well, but not if that
- * tells whether there is a certain value.  Called before any lock is taken, so
- * that nobody can make others wait for what he may not do.
+ * Raises an error unless the caller owns the table or may read all its rows.
+ * A member of pg_stat_scan_tables is accepted, too, unless the function
+ * reveals whether a certain value exists.  Call it before any lock is
+ * acquired, so that users cannot block others by an operation that they are
+ * not allowed to perform.
  */
 void
 bx_open_check_table_access(Oid tableoid, bool reveals_data)
@@ -45,7 +46,10 @@ bx_open_check_table_access(Oid tableoid, bool reveals_data)
 					   get_rel_name(tableoid));
 }
 
-/* The same for the table of an index; what is no index fails in bx_open. */
+/*
+ * The same for the table of an index.  If indexoid is not an index, does
+ * nothing: bx_open() will raise an error.
+ */
 void
 bx_open_check_access(Oid indexoid, bool reveals_data)
 {
@@ -55,7 +59,7 @@ bx_open_check_access(Oid indexoid, bool reveals_data)
 		bx_open_check_table_access(heapoid, reveals_data);
 }
 
-/* Refuses a relation whose pages this session cannot read. */
+/* Raises an error if this session cannot read the pages of a relation. */
 void
 bx_open_check_storage(Relation rel)
 {
@@ -70,7 +74,7 @@ bx_open_check_storage(Relation rel)
 				 errmsg("cannot access temporary or unlogged relations during recovery")));
 }
 
-/* Refuses what is not a complete index of ours. */
+/* Raises an error unless the relation is a valid bloomidx index. */
 static void
 check_index(Relation index)
 {
@@ -93,7 +97,10 @@ check_index(Relation index)
 						RelationGetRelationName(index))));
 }
 
-/* Locks a table for bx_open; fails if it would have to wait and may not. */
+/*
+ * Opens and locks a table.  If "wait" is false, raises an error if the lock
+ * is not available immediately.
+ */
 static Relation
 open_table(Oid heapoid, LOCKMODE lock, bool wait)
 {
@@ -108,9 +115,10 @@ open_table(Oid heapoid, LOCKMODE lock, bool wait)
 }
 
 /*
- * Opens an index of ours that can be worked on, and its table, or fails.  The
- * table is locked first, as everybody does.  If "wait" is false, the table's
- * lock is not waited for.
+ * Opens a valid bloomidx index and its table, or raises an error.  The table
+ * is locked before the index, as everywhere in PostgreSQL.  If "wait" is
+ * false, raises an error if the lock on the table is not available
+ * immediately.  The caller closes both.
  */
 void
 bx_open(Oid indexoid, LOCKMODE heap_lock, bool wait, LOCKMODE index_lock,
@@ -118,7 +126,7 @@ bx_open(Oid indexoid, LOCKMODE heap_lock, bool wait, LOCKMODE index_lock,
 {
 	Oid			heapoid = IndexGetRelation(indexoid, true);
 
-	/* what is not an index fails at index_open */
+	/* if indexoid is not an index, index_open raises an error */
 	*heap = OidIsValid(heapoid) ? open_table(heapoid, heap_lock, wait) : NULL;
 	*index = index_open(indexoid, index_lock);
 	if (*heap == NULL || heapoid != IndexGetRelation(indexoid, false))
@@ -130,19 +138,20 @@ bx_open(Oid indexoid, LOCKMODE heap_lock, bool wait, LOCKMODE index_lock,
 }
 
 /*
- * Runs what follows as the owner of the table, until bx_open_become_caller.
- * What may call functions of users (index expressions, predicates, functions
- * of operator classes) for the rows of a table must do so between the two.
+ * Switches to the owner of the table, until bx_open_become_caller().  Code
+ * that may call user-defined functions (index expressions, predicates,
+ * functions of operator classes) for the rows of a table must run between the
+ * two calls.
  *
- * This is to protect the caller, who may be a superuser, from the functions of
- * the owner.  It cannot protect the owner from the caller.  search_path is set
- * to a safe one, as PostgreSQL does since 17, so that names in the owner's
- * functions lead where the owner expects.  But a session remembers what names
- * have led to before: in the relation cache, which has the bodies of SQL
- * functions inlined, in compiled PL/pgSQL functions, in plans; and types and
- * tables in pg_temp are found in any case.  So nobody may call this to run
- * functions of users who has not the rights of the owner: see
- * bx_open_may_run_code.
+ * This protects the caller, who may be a superuser, from functions of the
+ * owner.  It does not protect the owner from the caller.  search_path is set
+ * to a safe value, as PostgreSQL does since 17, so that names in the owner's
+ * functions are resolved as the owner expects.  But a session caches earlier
+ * resolutions of names: in the relation cache, which has the bodies of SQL
+ * functions inlined, in compiled PL/pgSQL functions, and in plans; and types
+ * and tables in pg_temp are found in any case.  So user-defined functions
+ * must not be run for a caller who does not have the privileges of the owner:
+ * see bx_open_may_run_code().
  */
 void
 bx_open_become_owner(Relation heap, BxIdentity *identity)
@@ -156,7 +165,7 @@ bx_open_become_owner(Relation heap, BxIdentity *identity)
 					  PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
 }
 
-/* The caller is the current user again, with its own settings. */
+/* Switches back to the caller and its settings. */
 void
 bx_open_become_caller(const BxIdentity *identity)
 {
@@ -164,7 +173,10 @@ bx_open_become_caller(const BxIdentity *identity)
 	SetUserIdAndSecContext(identity->userid, identity->sec_context);
 }
 
-/* Whether the current user may have functions run as the owner of a table. */
+/*
+ * Returns whether user-defined functions may be run as the owner of a table
+ * on behalf of the current user.  Call it before bx_open_become_owner().
+ */
 bool
 bx_open_may_run_code(Relation heap)
 {

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * summarize.c
- *	  bloomidx_summarize(): does what VACUUM does to an index, on demand.
+ *	  bloomidx_summarize(): repairs an index on demand, as VACUUM does.
  *
  *-------------------------------------------------------------------------
  */
@@ -24,10 +24,10 @@
 PG_FUNCTION_INFO_V1(bloomidx_summarize);
 
 /*
- * Refuses to rebuild filters by definitions that may be rolled back.  Filters
- * are not part of a transaction.  If the current transaction has changed a
- * function of the index or a type that is in its values, and rolls back after
- * the filters have been rebuilt by that, rows are lost.
+ * Raises an error if the keys depend on definitions that may be rolled back.
+ * Filters are not transactional.  If the current transaction has changed a
+ * function of the index, or a type contained in its values, and rolls back
+ * after the filters have been rebuilt, the filters miss rows.
  */
 static void
 check_transaction(Relation index)
@@ -46,14 +46,15 @@ check_transaction(Relation index)
 }
 
 /*
- * Does what VACUUM does to an index, on demand.
+ * Repairs an index on demand, as VACUUM does.  Unlike VACUUM, it does not
+ * truncate the index.
  *
  * It does not wait for its lock on the table, which excludes VACUUM and other
- * maintenance.  The caller's statement has a snapshot, and REINDEX
- * CONCURRENTLY, which has that lock, waits for older snapshots to end.  Each
- * would wait for the other, and the deadlock detector might choose REINDEX,
- * which would leave an invalid index behind.  VACUUM takes the lock before it
- * has a snapshot; a function cannot.
+ * maintenance commands.  The caller's statement has a snapshot, and REINDEX
+ * CONCURRENTLY, which holds that lock, waits for older snapshots to end.
+ * Each would wait for the other, and the deadlock detector might cancel
+ * REINDEX, which would leave an invalid index.  VACUUM acquires the lock
+ * before it takes a snapshot; a function cannot do that.
  */
 Datum
 bloomidx_summarize(PG_FUNCTION_ARGS)
@@ -70,7 +71,7 @@ bloomidx_summarize(PG_FUNCTION_ARGS)
 				 errmsg("recovery is in progress"),
 				 errhint("Indexes cannot be summarized during recovery.")));
 
-	/* the owner may VACUUM; look before any lock makes others wait */
+	/* the owner may VACUUM; check this before acquiring any lock */
 	if (!bx_object_ownercheck(indexoid, GetUserId()))
 		aclcheck_error(ACLCHECK_NOT_OWNER, OBJECT_INDEX,
 					   get_rel_name(indexoid));

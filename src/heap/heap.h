@@ -1,8 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * heap.h
- *	  Reading the table: the keys of every tuple version in ranges of pages, and
- *	  the rows on some pages that may match.
+ *	  Reads the table: extracts the keys of every tuple version in ranges
+ *	  of pages, and finds the rows on given pages that may match.
  *
  *-------------------------------------------------------------------------
  */
@@ -41,11 +41,12 @@ extern void bx_heapscan_tuples(BxHeapScan *scan, double *heap_tuples,
 extern void bx_heapscan_end(BxHeapScan *scan);
 
 /*
- * If a search finds no more pages than this, it looks at their rows (rows.c).
- * For one value that spares the executor most of its work.  More pages than
- * the values can be expected on, four ranges each, may have many rows that
- * match.  And they are read before the first row is returned, whether or not
- * it is the only one that somebody wants.
+ * If a search finds no more heap pages than this, it checks their rows itself
+ * (rows.c), which saves the executor most of the work for a single value.
+ * The limit is max(64, 4 ranges per value), because more pages than that
+ * probably have many matching rows, and at most 16384, because all these
+ * pages are read before the first row is returned, even if the query needs
+ * only one row.
  */
 #define BX_FEW_PAGES(elements, pages_per_range) \
 	Min(Max(64, 4.0 * (elements) * (pages_per_range)), 16384)

@@ -1,37 +1,37 @@
 /*-------------------------------------------------------------------------
  *
  * heapscan.c
- *	  Collects the keys of every tuple version on some heap pages.
+ *	  Collects the keys of every tuple version on a set of heap pages.
  *
- * A filter may hold too many keys, never too few.  So every version on a page
- * counts, whoever can see it, unless the transaction that inserted it aborted:
- * then nobody ever will.  That is more than table_index_build_scan() gives,
- * which leaves out versions that are dead, or that were HOT-updated and are
- * still visible to older snapshots, here or on a standby.  With all versions
- * in, the index is good for every snapshot at once, and it does not matter
- * whether a HOT update happens behind the scan.
+ * A filter may contain too many keys, but never too few.  So every version on
+ * a page is indexed, regardless of which snapshots see it, unless the
+ * transaction that inserted it aborted: no snapshot ever sees such a version.
+ * These are more versions than table_index_build_scan() returns, which omits
+ * versions that are dead, or that were HOT-updated and are still visible to
+ * older snapshots, here or on a standby.  With all versions, the index is
+ * correct for every snapshot, and concurrent HOT updates behind the scan do
+ * no harm.
  *
  * A version that is not certainly live (deleted, or inserted by another
- * transaction that is still in progress) must not make the scan fail, and is
- * used only for what is in the tuple itself.  Where more is needed, because
- * the index has an expression or a predicate, or because the value is stored
- * out of line and its TOAST rows may be gone, the pages are reported as in
- * doubt, which makes their filter match everything.
+ * transaction that is still in progress) must not make the scan fail, so only
+ * data in the tuple itself is used.  If more is needed, because the index has
+ * an expression or a predicate, or because the value is stored out of line
+ * and its TOAST rows may be gone, the range is reported as in doubt, which
+ * makes its filter match everything.
  *
  * No tuple of an aborted transaction is read: the table's descriptor may not
  * describe it (see rows.c).  The descriptor does describe a tuple whose
- * inserter is still in progress.  The only way for it not to is that the
- * inserter has altered the table, and then the inserter holds an
- * AccessExclusiveLock on the table until it ends, so that no caller of ours,
- * all of whom have the table locked, could be here.  Types are another matter:
- * the inserter may have altered a composite type, which locks only the type,
- * and its value may have attributes that we do not know of yet.  So the value
- * of such a tuple is used only if no function of its type is needed to hash
- * it; else the pages are in doubt.
+ * inserter is still in progress.  Otherwise the inserter would have altered
+ * the table, and would hold an AccessExclusiveLock on the table until it
+ * ends; but all callers hold a lock on the table.  Types are different: the
+ * inserter may have altered a composite type, which locks only the type, and
+ * its value may have attributes that we do not know of yet.  So the value of
+ * such a tuple is used only if no function of its type is needed to hash it;
+ * else the range is in doubt.
  *
- * The line pointers of a page are collected under one share lock.  Then only
- * the pin is kept, which prevents pruning, so the tuples stay where they are
- * while their values are hashed: that may run a user's code, which must not
+ * The line pointers of a page are collected under a share lock.  Then only
+ * the pin is kept, which prevents pruning, so the tuples do not move while
+ * their values are hashed.  Hashing may run user-defined code, which must not
  * happen under a content lock.
  *
  *-------------------------------------------------------------------------
@@ -51,15 +51,16 @@
 
 #include "heap.h"
 
-/* How much of a version may be used. */
+/* Which data of a tuple version may be used. */
 typedef enum Usability
 {
-	USE_ALL,					/* certainly live */
-	USE_TUPLE,					/* what is in the tuple itself */
-	USE_BYTES					/* likewise, if no function is called */
+	USE_ALL,					/* certainly live: everything */
+	USE_TUPLE,					/* only data in the tuple itself */
+	USE_BYTES					/* only data in the tuple, and no function may
+								 * be called */
 } Usability;
 
-/* a version to look at */
+/* a version to be indexed */
 typedef struct Version
 {
 	OffsetNumber offnum;
@@ -72,46 +73,52 @@ struct BxHeapScan
 	Relation	index;
 	IndexInfo  *indexInfo;
 	int			natts;
-	bool		computed;		/* has an expression or a predicate */
-	bool		direct;			/* columns are read straight from the tuple */
-	bool		allocates;		/* a row may need memory */
+	bool		computed;		/* the index has an expression or a predicate */
+	bool		direct;			/* read columns from the tuple, not through
+								 * the slot */
+	bool		allocates;		/* hashing a row may allocate memory */
 	BxHasher	hashers[INDEX_MAX_KEYS];
 	BufferAccessStrategy strategy;
-	Snapshot	snapshot;		/* only what it sees; NULL: all versions */
+	Snapshot	snapshot;		/* only versions that it sees; NULL: all
+								 * versions */
 	EState	   *estate;
 	ExprContext *econtext;
 	TupleTableSlot *slot;
 	ExprState  *predicate;
 
-	double		heap_tuples;	/* live ones */
-	double		index_tuples;	/* of these, in the index */
+	double		heap_tuples;	/* live tuples */
+	double		index_tuples;	/* live tuples that are in the index */
 
-	/* collected since the last clear: distinct keys, and a hash table of them */
+	/*
+	 * distinct keys collected since the last clear, and a hash table of them
+	 */
 	uint64	   *keys;
 	Size		nkeys;
 	Size		allocated;
-	uint64	   *table;			/* 0 where there is none */
+	uint64	   *table;			/* 0 marks an empty slot */
 	Size		table_size;		/* slots in use, a power of two */
 	Size		table_allocated;
-	Size		limit;			/* keys that fit in memory */
+	Size		limit;			/* maximum number of keys in memory */
 	bool		doubt;
 	bool		seen_null[INDEX_MAX_KEYS];
 	bool		seen_not_null[INDEX_MAX_KEYS];
 };
 
-/* keys that one page can add */
+/* maximum number of keys of one page */
 #define MAX_KEYS_PER_PAGE(scan)		((Size) MaxHeapTuplesPerPage * (scan)->natts)
 
 /*
- * The hash table is at most half full, so after doubling at least a quarter:
- * memory that a key takes at most.
+ * Memory per key: 8 bytes for the key itself, and up to 4 slots of the hash
+ * table, which is at most half full, and at least a quarter full after it has
+ * been enlarged.
  */
 #define BYTES_PER_KEY		(sizeof(uint64) * 5)
 #define SMALLEST_TABLE		64
 
 /*
- * Whether heap_getattr gets at the index columns as fast as deforming the
- * tuple once: there is one only, or they come before all of variable length.
+ * Returns whether heap_getattr() reads the index columns as fast as deforming
+ * the tuple once: true for a single column, or if no index column follows the
+ * first variable-length column.
  */
 static bool
 is_direct(BxHeapScan *scan)
@@ -131,7 +138,11 @@ is_direct(BxHeapScan *scan)
 	return true;
 }
 
-/* Starts collecting.  The caller keeps heap, index and indexInfo alive. */
+/*
+ * Begins a scan.  "memory" is its memory budget in bytes.  The caller keeps
+ * heap, index and indexInfo alive until bx_heapscan_end(), and has the heap
+ * locked.
+ */
 BxHeapScan *
 bx_heapscan_begin(Relation heap, Relation index, IndexInfo *indexInfo,
 				  Size memory)
@@ -158,10 +169,10 @@ bx_heapscan_begin(Relation heap, Relation index, IndexInfo *indexInfo,
 	scan->econtext->ecxt_scantuple = scan->slot;
 	scan->predicate = ExecPrepareQual(indexInfo->ii_Predicate, scan->estate);
 
-	/* a scan that failed may have left its own, which are gone */
+	/* an earlier scan that failed may have left states that no longer exist */
 	indexInfo->ii_ExpressionsState = NIL;
 
-	/* one page must always fit, and the markers */
+	/* there must be room for the keys of one page and the markers */
 	scan->limit = Max(memory / BYTES_PER_KEY, 2 * MAX_KEYS_PER_PAGE(scan));
 	scan->allocated = MAX_KEYS_PER_PAGE(scan) + 2 * scan->natts;
 	scan->keys = palloc(sizeof(uint64) * scan->allocated);
@@ -170,7 +181,7 @@ bx_heapscan_begin(Relation heap, Relation index, IndexInfo *indexInfo,
 	return scan;
 }
 
-/* Has the scan collect only the rows that a snapshot sees. */
+/* Restricts the scan to the rows that a snapshot sees. */
 void
 bx_heapscan_set_snapshot(BxHeapScan *scan, Snapshot snapshot)
 {
@@ -184,7 +195,7 @@ bx_heapscan_end(BxHeapScan *scan)
 	FreeExecutorState(scan->estate);
 	FreeAccessStrategy(scan->strategy);
 
-	/* these may have pointed into the estate that is now gone */
+	/* these may point into the estate, which no longer exists */
 	scan->indexInfo->ii_ExpressionsState = NIL;
 	scan->indexInfo->ii_PredicateState = NULL;
 	pfree(scan->table);
@@ -192,7 +203,10 @@ bx_heapscan_end(BxHeapScan *scan)
 	pfree(scan);
 }
 
-/* Whether the version is indexed, and if so, how much of it may be used. */
+/*
+ * Returns whether a tuple version is indexed, and sets *usability.  The
+ * caller holds a share lock on the buffer.
+ */
 static bool
 classify(BxHeapScan *scan, HeapTuple tuple, Buffer buffer,
 		 Usability *usability)
@@ -219,7 +233,8 @@ classify(BxHeapScan *scan, HeapTuple tuple, Buffer buffer,
 	switch (HeapTupleSatisfiesVacuumHorizon(tuple, buffer, &dead_after))
 	{
 		case HEAPTUPLE_DEAD:
-			/* no horizon was given, so this means: inserter aborted */
+
+			/* without a horizon, DEAD means that the inserter aborted */
 			return false;
 		case HEAPTUPLE_LIVE:
 			scan->heap_tuples++;
@@ -234,7 +249,10 @@ classify(BxHeapScan *scan, HeapTuple tuple, Buffer buffer,
 			return true;
 		case HEAPTUPLE_DELETE_IN_PROGRESS:
 
-			/* count it as ANALYZE does: unless we ourselves delete it */
+			/*
+			 * count it as ANALYZE does: as live, unless the deleter is the
+			 * current transaction
+			 */
 			if (!TransactionIdIsCurrentTransactionId(HeapTupleHeaderGetUpdateXid(tuple->t_data)))
 				scan->heap_tuples++;
 			*usability = USE_TUPLE;
@@ -247,7 +265,7 @@ classify(BxHeapScan *scan, HeapTuple tuple, Buffer buffer,
 	return false;				/* keep compiler quiet */
 }
 
-/* Prepares *tuple for locate_tuple. */
+/* Initializes *tuple for locate_tuple(). */
 static void
 init_tuple(BxHeapScan *scan, Buffer buffer, HeapTuple tuple)
 {
@@ -255,7 +273,9 @@ init_tuple(BxHeapScan *scan, Buffer buffer, HeapTuple tuple)
 	ItemPointerSet(&tuple->t_self, BufferGetBlockNumber(buffer), 0);
 }
 
-/* Points *tuple at a line pointer's tuple; false if it has none. */
+/*
+ * Sets *tuple to the tuple of a line pointer.  Returns false if it has none.
+ */
 static inline bool
 locate_tuple(Page page, OffsetNumber offnum, HeapTuple tuple)
 {
@@ -270,9 +290,10 @@ locate_tuple(Page page, OffsetNumber offnum, HeapTuple tuple)
 }
 
 /*
- * Lists the versions on a page that are to be indexed.  Returns how many.  All
- * are live on a page that is all-visible; but on a standby that does not mean
- * that every snapshot sees them.
+ * Lists the versions on a page that are to be indexed, and returns their
+ * number.  All tuples on an all-visible page are live; but on a standby this
+ * does not mean that every snapshot sees them.  The caller holds a pin; the
+ * share lock is acquired and released here.
  */
 static int
 list_versions(BxHeapScan *scan, Buffer buffer, Version *versions)
@@ -311,7 +332,7 @@ list_versions(BxHeapScan *scan, Buffer buffer, Version *versions)
 	return n;
 }
 
-/* Whether the value is one whose bytes are in another table. */
+/* Returns whether a value is stored out of line, in the TOAST table. */
 static bool
 is_out_of_line(BxHeapScan *scan, int attnum, Datum value)
 {
@@ -321,7 +342,10 @@ is_out_of_line(BxHeapScan *scan, int attnum, Datum value)
 	return att->attlen == -1 && VARATT_IS_EXTERNAL(DatumGetPointer(value));
 }
 
-/* Whether the value of index column i, not NULL, may be hashed. */
+/*
+ * Returns whether the value of index column i, which is not NULL, may be
+ * hashed.
+ */
 static bool
 is_usable(BxHeapScan *scan, int i, int attnum, Datum value,
 		  Usability usability)
@@ -339,7 +363,10 @@ is_usable(BxHeapScan *scan, int i, int attnum, Datum value,
 	return false;				/* keep compiler quiet */
 }
 
-/* Enters a key in a hash table; false if it was there.  There must be room. */
+/*
+ * Enters a key in the hash table, which must have a free slot.  Returns false
+ * if the key was already present.
+ */
 static inline bool
 enter_key(uint64 *table, Size mask, uint64 key)
 {
@@ -355,14 +382,14 @@ enter_key(uint64 *table, Size mask, uint64 key)
 }
 
 /*
- * Keeps those of the keys from "first" on that are not in the table, and
- * enters them.  This is done for a page at a time, apart from hashing, because
- * its branches cannot be predicted.
+ * Removes the keys from keys[first] on that are already in the hash table,
+ * and enters the others.  This is done for a whole page at a time, separately
+ * from hashing, because its branches are unpredictable.
  */
 static void
 drop_duplicates(BxHeapScan *scan, Size first)
 {
-	/* copies, which no store to a key can change, for all a compiler knows */
+	/* locals, so that stores to keys[] do not force reloads (aliasing) */
 	uint64	   *keys = scan->keys;
 	uint64	   *table = scan->table;
 	Size		mask = scan->table_size - 1;
@@ -379,7 +406,10 @@ drop_duplicates(BxHeapScan *scan, Size first)
 	scan->nkeys = n;
 }
 
-/* Notes a value of index column i, which counts from 0. */
+/*
+ * Adds the key of a value of index column i, which counts from 0, or notes
+ * that the column is NULL.
+ */
 static inline void
 add_value(BxHeapScan *scan, int i, Datum value, bool isnull)
 {
@@ -392,7 +422,7 @@ add_value(BxHeapScan *scan, int i, Datum value, bool isnull)
 	}
 }
 
-/* Adds the keys of a tuple whose index columns are plain ones. */
+/* Adds the keys of a tuple of an index without expressions and predicate. */
 static inline void
 add_plain_tuple(BxHeapScan *scan, HeapTuple tuple, Usability usability)
 {
@@ -415,7 +445,10 @@ add_plain_tuple(BxHeapScan *scan, HeapTuple tuple, Usability usability)
 		scan->index_tuples++;
 }
 
-/* Adds the keys of the tuple in the slot, if the predicate holds. */
+/*
+ * Adds the keys of the tuple in the slot, if it satisfies the predicate.
+ * This may call user-defined functions.
+ */
 static void
 add_computed_tuple(BxHeapScan *scan, Usability usability)
 {
@@ -435,7 +468,10 @@ add_computed_tuple(BxHeapScan *scan, Usability usability)
 	scan->index_tuples++;
 }
 
-/* Adds the keys of a tuple, on whose page we have a pin. */
+/*
+ * Adds the keys of a tuple.  The caller holds a pin, but no lock, on the
+ * buffer.
+ */
 static void
 add_tuple(BxHeapScan *scan, HeapTuple tuple, Buffer buffer,
 		  Usability usability)
@@ -448,7 +484,7 @@ add_tuple(BxHeapScan *scan, HeapTuple tuple, Buffer buffer,
 		add_plain_tuple(scan, tuple, usability);
 }
 
-/* Makes the table have so many slots, with the keys in it. */
+/* Resizes the hash table to "size" slots, and enters the keys again. */
 static void
 resize_table(BxHeapScan *scan, Size size)
 {
@@ -463,7 +499,7 @@ resize_table(BxHeapScan *scan, Size size)
 	drop_duplicates(scan, 0);
 }
 
-/* Makes room for n more keys and the markers. */
+/* Ensures that there is room for n more keys and the markers. */
 static void
 reserve(BxHeapScan *scan, Size n)
 {
@@ -479,7 +515,7 @@ reserve(BxHeapScan *scan, Size n)
 		resize_table(scan, pg_nextpower2_64(needed * 2));
 }
 
-/* Collects the keys of a heap page, and lets go of it. */
+/* Collects the keys of a heap page, which is pinned, and releases the pin. */
 static void
 collect_page(BxHeapScan *scan, Buffer buffer)
 {
@@ -506,7 +542,10 @@ collect_page(BxHeapScan *scan, Buffer buffer)
 	BX_PAUSE(BX_PAUSE_BUILD_PAGE);
 }
 
-/* Collects the keys of one heap page, in addition to what there is. */
+/*
+ * Collects the keys of one heap page, in addition to the keys collected
+ * before.
+ */
 void
 bx_heapscan_block(BxHeapScan *scan, BlockNumber blkno)
 {
@@ -515,7 +554,7 @@ bx_heapscan_block(BxHeapScan *scan, BlockNumber blkno)
 										  RBM_NORMAL, scan->strategy));
 }
 
-/* Whether the keys should be taken away before the next page. */
+/* Returns whether the keys of another page might exceed the limit. */
 static bool
 is_full(BxHeapScan *scan)
 {
@@ -523,8 +562,10 @@ is_full(BxHeapScan *scan)
 }
 
 /*
- * The distinct keys since the last clear, markers among them.  *doubt says
- * that there were rows whose keys could not be told.
+ * Returns the number of distinct keys collected since the last clear,
+ * including markers, and sets *keys to an array of them, which is valid until
+ * the scan continues.  *doubt is set if there were rows whose keys could not
+ * be determined.
  */
 Size
 bx_heapscan_keys(BxHeapScan *scan, const uint64 **keys, bool *doubt)
@@ -543,7 +584,11 @@ bx_heapscan_keys(BxHeapScan *scan, const uint64 **keys, bool *doubt)
 	return n;
 }
 
-/* Forgets what is collected.  The next ranges will be like the last one. */
+/*
+ * Discards the collected keys.  The hash table keeps a size that fits the
+ * keys of the last range, because the next range will probably have a similar
+ * number.
+ */
 void
 bx_heapscan_clear(BxHeapScan *scan)
 {
@@ -557,9 +602,11 @@ bx_heapscan_clear(BxHeapScan *scan)
 }
 
 /*
- * Collects the keys of whole ranges, and hands them over one range at a time.
- * A range that does not fit in memory comes in parts, the last of which has
- * done = 1.
+ * Collects the keys of the ranges first_range .. end_range - 1, and passes
+ * them to callback(), one range at a time.  A range whose keys do not fit in
+ * memory is passed in several parts; "done" is the fraction of the range that
+ * has been read, and is 1 for the last part.  Keys are distinct only within a
+ * part.
  */
 void
 bx_heapscan_ranges(BxHeapScan *scan, uint8 lg_base, uint64 first_range,
@@ -583,7 +630,7 @@ bx_heapscan_ranges(BxHeapScan *scan, uint8 lg_base, uint64 first_range,
 		bx_heapscan_clear(scan);
 		for (uint64 blkno = first; blkno < end; blkno++)
 		{
-			/* answers to interrupts, too; the delay is for VACUUM only */
+			/* also checks for interrupts; delays only in VACUUM */
 			bx_vacuum_delay_point();
 			collect_page(scan, bx_reader_next(&reader));
 			if (blkno + 1 < end && is_full(scan))
@@ -602,7 +649,10 @@ bx_heapscan_ranges(BxHeapScan *scan, uint8 lg_base, uint64 first_range,
 	bx_heapscan_clear(scan);
 }
 
-/* Live rows seen since the start, and those of them that are in the index. */
+/*
+ * Returns the number of live rows since the beginning of the scan, and how
+ * many of them are in the index.
+ */
 void
 bx_heapscan_tuples(BxHeapScan *scan, double *heap_tuples, double *index_tuples)
 {

@@ -1,41 +1,42 @@
 /*-------------------------------------------------------------------------
  *
  * rows.c
- *	  From the heap pages that a search has found to the rows on them that may
- *	  match.
+ *	  Finds the rows on given heap pages that may match a query.
  *
- * A filter tells pages, and the executor rechecks every row of a page that it
- * is given whole, at more than 0.1 microseconds each.  To hash the key of a
- * row takes a tenth of that.  So where a search finds few pages, we look at
- * them ourselves, and give the executor only the rows whose keys have the
- * hashes that are sought.
+ * The filters identify pages, not rows.  If a search returns a whole page,
+ * the executor rechecks every row of the page, which takes more than 0.1
+ * microseconds per row.  Hashing the key of a row takes a tenth of that.  So
+ * if a search finds few pages, bloomidx checks their rows itself, and returns
+ * to the executor only the rows whose keys are elements of the query.
  *
- * No row is missed by that.  Our snapshot was taken before, so every version
- * that it sees is on its page by now, cannot be pruned away, and has the keys
- * that a filter would have of it.  Visibility is left to the executor, as is
- * the recheck.  It expects to be given the start of a HOT chain; if what
- * matches is further down in one, it gets the whole page.  Our look is done
- * under the page's share lock, and runs no code but ours: a value that has to
- * be unpacked counts as a match, and for a column that is hashed by a function
- * of its type, all pages are left to the executor.
+ * No row is missed.  The snapshot was taken before, so every version that it
+ * sees is on its page, cannot be pruned, and has the same keys as in the
+ * filter.  Checking visibility and the recheck are left to the executor.  The
+ * executor expects the TID of the root of a HOT chain; if a heap-only tuple
+ * matches, the whole page is returned.  The rows are checked under the share
+ * lock on the page, so no code of data types or users may run: a value that
+ * would have to be detoasted counts as a match, and if a column is hashed by
+ * a function of its type, whole pages are returned to the executor.
  *
  * The table's descriptor does not describe every tuple on its pages.  If a
  * transaction adds a column, inserts rows and aborts, then the number of the
- * column is free again, and the next column to be added, perhaps of another
- * type, gets the same number.  To read such a tuple by the new descriptor would
- * be to follow any length or pointer.  So a tuple is read only if its inserter
- * has not aborted: it is known to have committed, or to be the current
- * transaction, or to be in progress.  In the last case the inserter cannot have
- * altered the table, because it would hold an AccessExclusiveLock on the table
- * until it ends, and we have a lock on the table; and when a transaction or
- * subtransaction aborts, it no longer counts as in progress before its locks
- * are released.  A tuple that is not read counts as a match.
+ * column is free again, and the next column that is added, perhaps of another
+ * type, gets the same number.  Reading such a tuple with the new descriptor
+ * would interpret arbitrary bytes as a length or a pointer.  So a tuple is
+ * read only if its inserter has not aborted: it is known to have committed,
+ * or it is the current transaction, or it is in progress.  In the last case
+ * the inserter cannot have altered the table, because it would hold an
+ * AccessExclusiveLock on the table until it ends, and we hold a lock on the
+ * table; and when a transaction or subtransaction aborts, it ceases to be in
+ * progress before its locks are released.  A tuple that is not read counts as
+ * a match.
  *
- * Serializable transactions are safe, too.  The server locked the index
- * against phantoms before it called us.  Who adds a row that we seek puts it on
- * its page first, and asks for such locks then: either it finds ours, or the
- * row is there when we look, is listed although we cannot see it, and the
- * executor notices the conflict.
+ * Serializable transactions are safe, too.  The server acquired a predicate
+ * lock on the index before it called us.  A transaction that adds a matching
+ * row first puts the row on its page and then checks for predicate locks.  So
+ * either it finds our lock, or the row is on the page when we check the page;
+ * then the row is returned although our snapshot does not see it, and the
+ * executor detects the conflict.
  *
  *-------------------------------------------------------------------------
  */
@@ -53,13 +54,15 @@
 
 #include "heap.h"
 
-/* What a condition of the query asks of a row. */
+/* How a condition of the query is tested on a row. */
 typedef struct RowTest
 {
-	int			attnum;			/* in the table */
+	int			attnum;			/* column number in the table */
 	bool		is_null_test;
-	bool		null;			/* null test: IS NULL, not IS NOT NULL */
-	BxHasher	hasher;			/* else: the value's key is an element */
+	bool		null;			/* null test: true for IS NULL, false for IS
+								 * NOT NULL */
+	BxHasher	hasher;			/* otherwise: the key of the value must be an
+								 * element */
 } RowTest;
 
 struct BxRows
@@ -72,7 +75,10 @@ struct BxRows
 	RowTest		tests[FLEXIBLE_ARRAY_MEMBER];
 };
 
-/* Sets up what a scan key asks of a row; false if we cannot tell. */
+/*
+ * Initializes the test for a scan key.  Returns false if the test is not
+ * possible from the tuple alone.
+ */
 static bool
 init_test(RowTest *test, Relation index, ScanKey key)
 {
@@ -87,8 +93,10 @@ init_test(RowTest *test, Relation index, ScanKey key)
 }
 
 /*
- * Gets ready to look at rows for a scan, whose keys are the conditions of the
- * query.  Returns NULL if only the executor can tell which rows match.
+ * Prepares to check rows for a scan, whose scan keys correspond to the
+ * conditions of the query, in the same order.  Returns NULL if only the
+ * executor can determine which rows match.  The result is allocated in the
+ * current memory context.
  */
 BxRows *
 bx_rows_begin(IndexScanDesc scan, Relation heap, const BxQuery *query)
@@ -112,7 +120,7 @@ bx_rows_begin(IndexScanDesc scan, Relation heap, const BxQuery *query)
 	return rows;
 }
 
-/* Whether a value has to be unpacked before it can be hashed. */
+/* Returns whether a value must be detoasted before it can be hashed. */
 static inline bool
 is_packed(Datum value)
 {
@@ -120,7 +128,7 @@ is_packed(Datum value)
 		VARATT_IS_EXTERNAL(DatumGetPointer(value));
 }
 
-/* Whether a row may meet a condition. */
+/* Returns whether a row may meet a condition. */
 static inline bool
 may_meet(BxRows *rows, int condition, HeapTuple tuple, TupleDesc desc)
 {
@@ -128,7 +136,10 @@ may_meet(BxRows *rows, int condition, HeapTuple tuple, TupleDesc desc)
 	bool		isnull;
 	Datum		value;
 
-	/* the default of a column that was added later may be of any size */
+	/*
+	 * the default value of a column that was added later may be compressed or
+	 * external
+	 */
 	if (!test->is_null_test && !test->hasher.is_fixed &&
 		test->attnum > HeapTupleHeaderGetNatts(tuple->t_data))
 		return true;
@@ -144,8 +155,9 @@ may_meet(BxRows *rows, int condition, HeapTuple tuple, TupleDesc desc)
 }
 
 /*
- * Whether the table's descriptor describes what a transaction has inserted.
- * Once that is so, it stays so as long as we have the table locked.
+ * Returns whether the table's descriptor describes the tuples that a
+ * transaction has inserted.  If so, this remains true as long as we hold a
+ * lock on the table.
  */
 static bool
 is_inserter_good(BxRows *rows, TransactionId xid)
@@ -160,7 +172,7 @@ is_inserter_good(BxRows *rows, TransactionId xid)
 	return true;
 }
 
-/* Whether a row may meet all conditions. */
+/* Returns whether a row may meet all conditions. */
 static inline bool
 may_match(BxRows *rows, HeapTuple tuple)
 {
@@ -178,8 +190,8 @@ may_match(BxRows *rows, HeapTuple tuple)
 }
 
 /*
- * Lists the rows of a page, locked by the caller, that may match.  Returns how
- * many, or -1 if the executor has to look for itself.
+ * Lists the rows of a page that may match, and returns their number, or -1 if
+ * the whole page must be returned.  The caller holds a lock on the page.
  */
 static int
 list_rows(BxRows *rows, Page page, BlockNumber blkno,
@@ -190,7 +202,7 @@ list_rows(BxRows *rows, Page page, BlockNumber blkno,
 	int			n = 0;
 
 	if (max > MaxHeapTuplesPerPage)
-		return -1;				/* damaged: not for us to say */
+		return -1;				/* damaged: let the executor report it */
 	tuple.t_tableOid = RelationGetRelid(rows->heap);
 	for (OffsetNumber off = FirstOffsetNumber; off <= max; off++)
 	{
@@ -209,7 +221,8 @@ list_rows(BxRows *rows, Page page, BlockNumber blkno,
 		tuple.t_len = ItemIdGetLength(lp);
 		ItemPointerSet(&tuple.t_self, blkno, off);
 		if (HeapTupleHeaderXminInvalid(tuple.t_data))
-			continue;			/* the inserter aborted: nobody sees the row */
+			continue;			/* the inserter aborted: no snapshot sees the
+								 * row */
 		if (!may_match(rows, &tuple))
 			continue;
 		if (HeapTupleHeaderIsHeapOnly(tuple.t_data))
@@ -219,7 +232,7 @@ list_rows(BxRows *rows, Page page, BlockNumber blkno,
 	return n;
 }
 
-/* Adds the rows of a page to a bitmap, as far as they may match. */
+/* Adds the rows of a page that may match to a bitmap. */
 static void
 add_page(BxRows *rows, BlockNumber blkno, TIDBitmap *tbm)
 {
@@ -238,7 +251,7 @@ add_page(BxRows *rows, BlockNumber blkno, TIDBitmap *tbm)
 		tbm_add_tuples(tbm, tids, n, true);
 }
 
-/* Adds the rows of pages to a bitmap, as far as they may match. */
+/* Adds the rows of several pages that may match to a bitmap. */
 void
 bx_rows_add(BxRows *rows, const BlockNumber *pages, uint32 npages,
 			TIDBitmap *tbm)
@@ -250,7 +263,7 @@ bx_rows_add(BxRows *rows, const BlockNumber *pages, uint32 npages,
 	{
 		CHECK_FOR_INTERRUPTS();
 
-		/* of neighbours the system takes care */
+		/* adjacent pages are left to OS readahead */
 		for (ahead = Max(ahead, i + 1);
 			 ahead < npages && ahead <= i + distance; ahead++)
 		{

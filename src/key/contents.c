@@ -1,25 +1,26 @@
 /*-------------------------------------------------------------------------
  *
  * contents.c
- *	  Hashes of values that are made of others: arrays, ranges, multiranges and
- *	  rows.
+ *	  Hashes of values that contain other values: arrays, ranges,
+ *	  multiranges and rows.
  *
  * The contents are hashed by the extended hash functions of their types, as
- * PostgreSQL's own functions for such values do.  PostgreSQL's functions cannot
- * be used, because some give different hashes to values that are equal:
+ * in PostgreSQL's own functions for such values.  PostgreSQL's functions
+ * cannot be used, because some of them return different hashes for equal
+ * values:
  *
- * - hashnameextended knows nothing of collations, and hashbpcharextended of
- *   some versions counts trailing blanks under a nondeterministic collation;
+ *	- hashnameextended ignores collations, and hashbpcharextended of some
+ *	  versions counts trailing blanks under a nondeterministic collation;
  *
- * - hash_range_extended takes the subtype's default class for granted, while
- *   ranges are compared by the class that CREATE TYPE ... AS RANGE names;
+ *	- hash_range_extended assumes the subtype's default operator class, while
+ *	  ranges are compared by the class that CREATE TYPE ... AS RANGE names;
  *
- * - hash_record_extended gives another hash to a row after ALTER TYPE ... ADD
- *   ATTRIBUTE, which changes no value and no table.
+ *	- hash_record_extended returns another hash for a row after ALTER TYPE
+ *	  ... ADD ATTRIBUTE, which changes no value and no table.
  *
- * Nothing is remembered between calls: a composite type may change while an
- * index is in use, and nobody tells the index.  The type cache is told, if late:
- * see lookup_row_descriptor.
+ * Nothing is cached between calls: a composite type may change while an index
+ * is in use, and the index gets no notice of that.  The type cache gets
+ * invalidation messages, but possibly late: see lookup_row_descriptor.
  *
  *-------------------------------------------------------------------------
  */
@@ -52,11 +53,14 @@ PG_FUNCTION_INFO_V1(bloomidx_hash_range);
 PG_FUNCTION_INFO_V1(bloomidx_hash_multirange);
 PG_FUNCTION_INFO_V1(bloomidx_hash_record);
 
-/* What stands for something in a hash that has no hash of its own. */
+/* Hashes of things that have no hash of their own. */
 #define HASH_OF_NULL		1
 #define HASH_OF_EMPTY		2
 
-/* PostgreSQL's functions for values that are made of others. */
+/*
+ * Returns whether this is one of PostgreSQL's functions for values that
+ * contain other values.
+ */
 static bool
 looks_into_values(Oid function)
 {
@@ -68,8 +72,8 @@ looks_into_values(Oid function)
 
 /*
  * Looks up how values of a type are hashed.  The equality operator must be
- * asked for, too: then the type cache knows only a hash function that fits the
- * operator.
+ * requested, too, so that the type cache returns only a hash function that is
+ * compatible with the operator.
  */
 static TypeCacheEntry *
 lookup_type(Oid type)
@@ -81,11 +85,11 @@ lookup_type(Oid type)
 }
 
 /*
- * A type's extended hash function, or InvalidOid if there is none.  The type
- * cache says that there is none if something in the values has none, but does
- * not look through domains for that, and does not notice when a type that the
- * type contains changes.  So it is not believed if the type's hash class is
- * for values that are made of others: the callers look at the contents.
+ * Returns a type's extended hash function, or InvalidOid if there is none.
+ * The type cache reports none if a contained type has none, but it does not
+ * look through domains for that, and does not notice when a contained type
+ * changes.  So this result is ignored if the type's hash operator class is
+ * for values that contain other values: the callers examine the contents.
  */
 static Oid
 hash_function(TypeCacheEntry *entry)
@@ -104,7 +108,10 @@ hash_function(TypeCacheEntry *entry)
 	return looks_into_values(function) ? function : InvalidOid;
 }
 
-/* Looks up a type whose values are about to be hashed. */
+/*
+ * Looks up a type whose values are about to be hashed.  Raises an error if
+ * there is no hash function.
+ */
 static TypeCacheEntry *
 need_hash_function(Oid type)
 {
@@ -143,9 +150,10 @@ hash_array_value(ArrayType *array, Oid collation, uint64 seed)
 
 /*
  * Looks up the descriptor of a row.  The row may have more columns than the
- * type cache knows of, if ALTER TYPE ... ADD ATTRIBUTE has committed since this
- * backend last looked for messages of others; a VACUUM may not have looked for
- * hours.  To hash the row without these columns would lose it.
+ * type cache knows of, if ALTER TYPE ... ADD ATTRIBUTE has committed since
+ * this backend last processed invalidation messages; in VACUUM this may be
+ * hours ago.  Hashing the row without these columns would return a wrong
+ * hash, and searches would miss the row.  The caller releases the descriptor.
  */
 static TupleDesc
 lookup_row_descriptor(HeapTupleHeader row)
@@ -160,7 +168,10 @@ lookup_row_descriptor(HeapTupleHeader row)
 		AcceptInvalidationMessages();
 		desc = lookup_rowtype_tupdesc(type, typmod);
 
-		/* who has altered the type can be seen before his messages */
+		/*
+		 * a transaction becomes visible before its invalidation messages
+		 * arrive
+		 */
 		if (HeapTupleHeaderGetNatts(row) > desc->natts)
 			ereport(ERROR,
 					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
@@ -172,9 +183,9 @@ lookup_row_descriptor(HeapTupleHeader row)
 }
 
 /*
- * Hashes a row.  Columns are numbered as record_eq counts them: dropped columns
- * do not count.  A NULL adds nothing to the hash, so a row keeps its hash if
- * its type gets another column.
+ * Hashes a row.  Columns are numbered as in record_eq: dropped columns are
+ * not counted.  A NULL adds nothing to the hash, so the hash of a row does
+ * not change if its type gets another column.
  */
 static uint64
 hash_row_value(HeapTupleHeader row, uint64 seed)
@@ -211,10 +222,11 @@ hash_row_value(HeapTupleHeader row, uint64 seed)
 }
 
 /*
- * Whether a range type compares its bounds by the subtype's default class, with
- * which the subtype's hash function agrees.  CREATE TYPE may have named another
- * class.  (The type cache's cmp_proc would depend on what the subtype contains,
- * or did when the type cache looked.)
+ * Returns whether a range type compares its bounds by the subtype's default
+ * operator class, with which the subtype's hash function is compatible.
+ * CREATE TYPE may have named another class.  (The type cache's cmp_proc is
+ * not used, because it depends on the contents of the subtype at the time
+ * when the type cache was filled.)
  */
 static bool
 are_bounds_hashable(TypeCacheEntry *range, TypeCacheEntry *subtype)
@@ -225,8 +237,8 @@ are_bounds_hashable(TypeCacheEntry *range, TypeCacheEntry *subtype)
 }
 
 /*
- * Hashes a bound of a range.  A bound that cannot be hashed tells only whether
- * it belongs to the range.
+ * Hashes a bound of a range.  If the bound's value cannot be hashed, the hash
+ * only depends on whether the bound is inclusive.
  */
 static uint64
 hash_bound(TypeCacheEntry *range, TypeCacheEntry *subtype,
@@ -287,8 +299,8 @@ hash_multirange_value(MultirangeType *value, uint64 seed)
 }
 
 /*
- * Hashes a value that is in another one, by its type's own function or by what
- * is here in place of that function.
+ * Hashes a value that is contained in another one, by the function of its
+ * type, or by the replacement for that function in this file.
  */
 static uint64
 hash_content(TypeCacheEntry *entry, Oid collation, Datum value, uint64 seed)
@@ -356,16 +368,22 @@ bloomidx_hash_record(PG_FUNCTION_ARGS)
 	PG_RETURN_INT64(hash);
 }
 
-/* A search for a type whose hash function passes a test; see find_contained(). */
+/*
+ * State of a search for a type whose hash function passes a test; see
+ * find_contained().
+ */
 typedef struct TypeSearch
 {
 	bool		(*test) (Oid hash_function);
-	List	   *rows;			/* composite types that have been looked into */
+	List	   *rows;			/* composite types that have been examined */
 } TypeSearch;
 
 static Oid	find_contained(TypeSearch *search, Oid type);
 
-/* The type, or one that hashing the type's values looks at, if it passes. */
+/*
+ * Returns the type itself, or a type contained in it whose values are hashed
+ * along with it, if its hash function passes the test; else InvalidOid.
+ */
 static Oid
 find_type(TypeSearch *search, Oid type)
 {
@@ -378,8 +396,8 @@ find_type(TypeSearch *search, Oid type)
 }
 
 /*
- * Looks into the columns of a composite type.  A composite type may contain
- * itself by way of a multirange, so no type is looked into twice.
+ * As find_type(), for the columns of a composite type.  A composite type may
+ * contain itself by way of a multirange, so no type is examined twice.
  */
 static Oid
 find_column(TypeSearch *search, Oid type)
@@ -402,7 +420,10 @@ find_column(TypeSearch *search, Oid type)
 	return result;
 }
 
-/* A type that the type contains, at any depth, and whose function passes. */
+/*
+ * Returns a type that is contained in the type, at any depth, and whose hash
+ * function passes the test; else InvalidOid.
+ */
 static Oid
 find_contained(TypeSearch *search, Oid type)
 {
@@ -426,8 +447,8 @@ is_missing(Oid function)
 }
 
 /*
- * Whether the values of an indexed column are hashed by what is in them, and
- * thus by the definitions of the types of their contents.
+ * Returns whether the hash of an indexed column's values depends on contained
+ * values, and thus on the definitions of their types.
  */
 bool
 bx_hash_looks_into_values(Relation index, int attno)
@@ -441,7 +462,10 @@ bx_hash_looks_into_values(Relation index, int attno)
 		looks_into_values(proc->fn_oid);
 }
 
-/* Looks for a type that the values of an indexed column contain. */
+/*
+ * Returns a type that is contained in an indexed column's type, and whose
+ * hash function passes the test; else InvalidOid.
+ */
 static Oid
 find_in_column(Relation index, int attno, bool (*test) (Oid))
 {
@@ -455,8 +479,8 @@ find_in_column(Relation index, int attno, bool (*test) (Oid))
 }
 
 /*
- * A type that the values of an indexed column contain, and that is to be hashed
- * and cannot be; or InvalidOid.
+ * Returns a type that is contained in an indexed column's type and has to be
+ * hashed, but has no hash function; InvalidOid if there is none.
  */
 Oid
 bx_hash_unhashable_content(Relation index, int attno)
@@ -466,7 +490,10 @@ bx_hash_unhashable_content(Relation index, int attno)
 	return find_in_column(index, attno, is_missing);
 }
 
-/* Whether a function is written in a language that users write functions in. */
+/*
+ * Returns whether a function is written in a language other than C or
+ * internal, in which ordinary users can create functions.
+ */
 static bool
 is_user_code(Oid function)
 {
@@ -484,10 +511,11 @@ is_user_code(Oid function)
 }
 
 /*
- * Whether hashing values of an indexed column may run code of users: a function
- * in another language than C is called for the values themselves, or for
- * something that is in them.  A function of another extension may look into
- * the values as ours do, so contents count in any case.
+ * Returns whether hashing the values of an indexed column may run
+ * user-defined code: a function in a language other than C or internal, for
+ * the values themselves or for contained values.  A C function of another
+ * extension may hash contained values as ours do, so contained types are
+ * examined in any case.
  */
 bool
 bx_hash_runs_user_code(Relation index, int attno)

@@ -1,18 +1,18 @@
 /*-------------------------------------------------------------------------
  *
  * hash.c
- *	  From a datum to the 64-bit hash that stands for it in the filters.
+ *	  Computes the 64-bit hash that represents a value in the filters.
  *
- * An operator class names a function (type, bigint) returns bigint, the form
- * of PostgreSQL's own extended hash functions, that gives equal hashes to equal
- * values.  Types whose equality is equality of bytes have one here, which is
- * XXH3 of the bytes; those that are made of others have one in contents.c; all
- * others use the type's own.  Integers of all widths
- * are hashed as eight little-endian bytes, so that int4_column = 5::bigint
- * finds its row.  The result is mixed with the column's number, so that equal
- * values in two columns are different keys.
+ * An operator class names a function (type, bigint) returns bigint, with the
+ * signature of PostgreSQL's own extended hash functions, that returns equal
+ * hashes for equal values.  Types whose equality is equality of bytes have
+ * such a function here, which is XXH3 of the bytes; types that contain other
+ * types have one in contents.c; all others use the type's own function.
+ * Integers of all widths are hashed as eight little-endian bytes, so that
+ * int4_column = 5::bigint finds its row.  The result is mixed with the column
+ * number, so that equal values in two columns have different keys.
  *
- * The filters on disk depend on all of this: a change needs a new
+ * The filters on disk depend on all of this: a change requires a new
  * BX_HASH_VERSION.  XXH3 has been stable since xxHash 0.8.0.
  *
  *-------------------------------------------------------------------------
@@ -48,7 +48,7 @@ PG_FUNCTION_INFO_V1(bloomidx_hash_text);
 PG_FUNCTION_INFO_V1(bloomidx_hash_bpchar);
 PG_FUNCTION_INFO_V1(bloomidx_hash_name);
 
-/* What a key says of a column. */
+/* What a key states about a column. */
 typedef enum KeyKind
 {
 	KEY_VALUE = 1,
@@ -66,7 +66,7 @@ hash_int(uint64 value, uint64 seed)
 	return XXH3_64bits_withSeed(&value, sizeof(value), seed);
 }
 
-/* Adds a hash to that of all that came before it. */
+/* Combines a hash with the hash of everything before it. */
 uint64
 bx_hash_mix(uint64 before, uint64 hash)
 {
@@ -139,7 +139,7 @@ bloomidx_hash_bytea(PG_FUNCTION_ARGS)
 	PG_RETURN_INT64(hash);
 }
 
-/* Whether equal strings have equal bytes. */
+/* Returns whether equal strings have equal bytes under a collation. */
 static bool
 is_deterministic(Oid collation)
 {
@@ -180,8 +180,9 @@ bloomidx_hash_text(PG_FUNCTION_ARGS)
 }
 
 /*
- * Trailing blanks do not count in char(n).  PostgreSQL's own function forgets
- * that under a nondeterministic collation, so it cannot be used.
+ * Hashes a char(n) without its trailing blanks, which are not significant.
+ * PostgreSQL's own function does not ignore them under a nondeterministic
+ * collation, so it cannot be used.
  */
 uint64
 bx_hash_bpchar(const BpChar *value, Oid collation, uint64 seed)
@@ -204,8 +205,8 @@ bloomidx_hash_bpchar(PG_FUNCTION_ARGS)
 }
 
 /*
- * A name has the hash of the equal text.  PostgreSQL's own function knows
- * nothing of collations, unlike the equality of names, so it cannot be used.
+ * Hashes a name like the equal text.  PostgreSQL's own function ignores
+ * collations, unlike the equality of names, so it cannot be used.
  */
 uint64
 bx_hash_name(const NameData *value, Oid collation, uint64 seed)
@@ -224,13 +225,13 @@ bloomidx_hash_name(PG_FUNCTION_ARGS)
 /* Ways to hash a value without calling a function. */
 typedef enum HashKind
 {
-	HASH_BY_CALL,				/* there is none */
+	HASH_BY_CALL,				/* the function must be called */
 	HASH_INT2,
 	HASH_INT4,
 	HASH_INT8,
 	HASH_OID,
 	HASH_UUID,
-	HASH_BYTES					/* of a varlena */
+	HASH_BYTES					/* the bytes of a varlena */
 } HashKind;
 
 static HashKind
@@ -256,9 +257,10 @@ choose_kind(const BxHasher *hasher)
 }
 
 /*
- * Looks up the function that hashes values of a type: that of the index column
- * itself (InvalidOid says so, too), or another one of the operator family.  The
- * column's own function is right where the type is passed as a polymorphic one.
+ * Looks up the function that hashes values of a type: that of the index
+ * column if type is InvalidOid or the column's type, else another one of the
+ * operator family.  The column's own function is also the right one if the
+ * operator class is declared for a polymorphic type.
  */
 static void
 lookup_proc(Relation index, int attno, Oid type, FmgrInfo *proc)
@@ -280,9 +282,9 @@ lookup_proc(Relation index, int attno, Oid type, FmgrInfo *proc)
 }
 
 /*
- * Gets ready to hash values that are those of an index column, or are compared
- * with them; see lookup_proc for the type.  The hasher must not outlive the
- * current memory context.
+ * Initializes a hasher for values of an index column, or for values that are
+ * compared with them; see lookup_proc for the type.  The hasher must not be
+ * used longer than the current memory context exists.
  */
 void
 bx_hasher_init(BxHasher *hasher, Relation index, int attno, Oid type)
@@ -296,9 +298,10 @@ bx_hasher_init(BxHasher *hasher, Relation index, int attno, Oid type)
 }
 
 /*
- * The key of a value.  This may run the type's code, which may detoast,
- * allocate and fail: no content lock may be held, unless the hasher is fixed, or
- * is simple and the value neither compressed nor external.
+ * Returns the key of a value.  This may call a function of the type, which
+ * may detoast, allocate memory and fail.  So no content lock may be held,
+ * unless hasher->is_fixed, or hasher->is_simple and the value is neither
+ * compressed nor external.
  */
 uint64
 bx_hasher_key(BxHasher *hasher, Datum value)
@@ -331,7 +334,7 @@ bx_hasher_key(BxHasher *hasher, Datum value)
 											0);
 				break;
 			}
-			/* compressed or stored elsewhere: the function unpacks it */
+			/* compressed or external: the function detoasts the value */
 			pg_fallthrough;
 		default:
 			hash = DatumGetInt64(FunctionCall2Coll(&hasher->proc,
@@ -341,14 +344,17 @@ bx_hasher_key(BxHasher *hasher, Datum value)
 	return hash_int(hash, hasher->seed);
 }
 
-/* The key that says that a column has a NULL, or something else. */
+/*
+ * Returns the marker for a column: the key which states that the column is
+ * NULL, or is not NULL, in at least one row.
+ */
 uint64
 bx_hash_marker(int attno, bool isnull)
 {
 	return hash_int(0, column_seed(attno, isnull ? KEY_NULL : KEY_NOT_NULL));
 }
 
-/* Makes room for the keys of a row, in the current memory context. */
+/* Allocates memory for the keys of a row, in the current memory context. */
 void
 bx_hash_row_alloc(int natts, BxRowKeys *row)
 {
@@ -356,7 +362,10 @@ bx_hash_row_alloc(int natts, BxRowKeys *row)
 	row->keys = palloc(sizeof(uint64) * 2 * natts);
 }
 
-/* The keys of a row: its values', then a marker for each column. */
+/*
+ * Computes the keys of a row: first the keys of the values that are not NULL,
+ * then a marker for each column.  See bx_hasher_key() about locks.
+ */
 void
 bx_hash_row(BxHasher *hashers, int natts, const Datum *values,
 			const bool *isnull, BxRowKeys *row)

@@ -1,8 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * key.h
- *	  From values to keys, the 64-bit hashes that go into the filters, and from
- *	  conditions to the keys that a search looks for.
+ *	  Converts values to keys, the 64-bit hashes that are stored in the
+ *	  filters, and conditions to the keys that a search looks for.
  *
  *-------------------------------------------------------------------------
  */
@@ -18,15 +18,16 @@
 #include "../compat.h"
 #include "../filter/filter.h"
 
-/* The one strategy and the one support function of an operator class. */
+/* An operator class has one strategy and one support function. */
 #define BX_EQUAL_STRATEGY	1
 #define BX_HASH_PROC		1
 #define BX_NSTRATEGIES		1
 #define BX_NPROCS			1
 
 /*
- * How the values of a column become keys, looked up once.  Builds, inserts,
- * searches, the picking of rows and bloomidx_check() all use this.
+ * How the values of a column are hashed to keys.  Looked up once per
+ * operation, and used by builds, inserts, searches, heap/rows.c and
+ * bloomidx_check() alike.
  */
 typedef struct BxHasher
 {
@@ -34,14 +35,15 @@ typedef struct BxHasher
 	Oid			collation;
 	uint64		seed;
 	int			kind;
-	bool		is_fixed;		/* needs no memory, and cannot fail */
-	bool		is_simple;		/* likewise, unless the value is compressed or
-								 * external */
+	bool		is_fixed;		/* hashing allocates no memory and cannot fail */
+	bool		is_simple;		/* as is_fixed, unless the value is compressed
+								 * or external */
 } BxHasher;
 
 /*
- * Keys of a heap row: first the values' keys, then a marker for each column
- * that says NULL or NOT NULL.
+ * The keys of a heap row: first the keys of the values that are not NULL
+ * (nvalues), then one marker for each column, which states whether the column
+ * is NULL.
  */
 typedef struct BxRowKeys
 {
@@ -51,13 +53,14 @@ typedef struct BxRowKeys
 } BxRowKeys;
 
 /*
- * What a search looks for: rows that meet all conditions.  A row meets a
- * condition if it has one of the condition's elements among its keys.
+ * A query: a search looks for the rows that meet all conditions.  A row meets
+ * a condition if at least one of the condition's elements is a key of the
+ * row.
  *
- * The elements of a condition are next to each other, in ascending order of
- * their keys, and distinct.  Conditions are in the order of the scan's keys.
- * Every condition has an element: if one has none, no row can match, and there
- * is no query.
+ * The elements of a condition are contiguous, in ascending order of their
+ * keys, and distinct.  Conditions are in the order of the scan keys.  Every
+ * condition has at least one element: a condition without elements cannot be
+ * met, and then no query is made.
  */
 typedef struct BxElement
 {
@@ -67,7 +70,7 @@ typedef struct BxElement
 
 typedef struct BxCondition
 {
-	int			first;			/* its first element */
+	int			first;			/* index of its first element */
 	int			n;
 } BxCondition;
 
@@ -79,7 +82,10 @@ typedef struct BxQuery
 	BxElement  *elements;
 } BxQuery;
 
-/* Tests some ranges for a key: sets result[i] to 1 or 0 for each of them. */
+/*
+ * Tests a fixed set of ranges for a key: sets result[i] to 1 if range i may
+ * contain the key, else to 0.
+ */
 typedef void (*BxProbeBytes) (void *arg, uint64 key, uint8 *result);
 
 /* hash.c */

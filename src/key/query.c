@@ -1,13 +1,13 @@
 /*-------------------------------------------------------------------------
  *
  * query.c
- *	  Queries: conditions and the keys that they ask for, and which of some
- *	  candidates may meet them all.
+ *	  Queries: the conditions of a search and their elements, and which
+ *	  candidates may meet all conditions.
  *
- * The candidates are the children of a node, as masks; ranges, as bytes; or a
- * single row.  In each case a condition is the OR of its elements, and the
- * query is the AND of its conditions.  Both are written here and nowhere else,
- * so that another way to combine elements has one place to go.
+ * The candidates are the children of a node (as masks), ranges (as bytes), or
+ * a single row.  In each case a condition is the OR of its elements, and the
+ * query is the AND of its conditions.  Both are implemented only here, so
+ * that another way to combine elements would have one place.
  *
  *-------------------------------------------------------------------------
  */
@@ -24,7 +24,10 @@
 #define ST_DEFINE
 #include "lib/sort_template.h"
 
-/* Starts a query without conditions, in the current memory context. */
+/*
+ * Initializes a query without conditions, with room for max_conditions, in
+ * the current memory context.
+ */
 void
 bx_query_init(BxQuery *query, int max_conditions)
 {
@@ -32,7 +35,7 @@ bx_query_init(BxQuery *query, int max_conditions)
 	query->conditions = palloc(sizeof(BxCondition) * Max(max_conditions, 1));
 }
 
-/* Starts the next condition, which will get at most so many elements. */
+/* Starts the next condition, which will have at most max_elements elements. */
 void
 bx_query_start_condition(BxQuery *query, int max_elements)
 {
@@ -47,7 +50,7 @@ bx_query_start_condition(BxQuery *query, int max_elements)
 	query->conditions[query->nconditions].first = query->nelements;
 }
 
-/* Adds an element to the condition at work. */
+/* Adds an element to the current condition. */
 void
 bx_query_add_element(BxQuery *query, uint64 key)
 {
@@ -58,8 +61,8 @@ bx_query_add_element(BxQuery *query, uint64 key)
 }
 
 /*
- * Completes the condition at work: puts its elements in order, each once.
- * Returns false if there are none, so that no row can match.
+ * Completes the current condition: sorts its elements and removes duplicates.
+ * Returns false if it has none, so that no row can match.
  */
 bool
 bx_query_end_condition(BxQuery *query)
@@ -82,7 +85,7 @@ bx_query_end_condition(BxQuery *query)
 	return kept > 0;
 }
 
-/* Whether a condition has an element with this key. */
+/* Returns whether a condition has an element with this key. */
 bool
 bx_query_has_element(const BxQuery *query, int condition, uint64 key)
 {
@@ -104,9 +107,10 @@ bx_query_has_element(const BxQuery *query, int condition, uint64 key)
 }
 
 /*
- * Sets *result to the children that may match the query.  masks[e] is the set
- * of children that may have element e, for the n elements that are listed; no
- * child has the others.  "scratch" has room for a mask of each condition.
+ * Sets *result to the children that may match the query. elements[] lists n
+ * elements, and masks[e] is the set of the children that may contain element
+ * e; no child contains the elements that are not listed.  "scratch" has room
+ * for one mask per condition.
  */
 void
 bx_query_match_masks(const BxQuery *query, const int *elements, int n,
@@ -122,7 +126,7 @@ bx_query_match_masks(const BxQuery *query, const int *elements, int n,
 		bx_mask_and(result, &scratch[c]);
 }
 
-/* ORs or ANDs n bytes that are 0 or 1. */
+/* ORs n bytes, each of which is 0 or 1. */
 static void
 or_bytes(uint8 *to, const uint8 *from, int n)
 {
@@ -138,9 +142,11 @@ and_bytes(uint8 *to, const uint8 *from, int n)
 }
 
 /*
- * Sets result[i] to 1 for those of n ranges that may match the query, else to
- * 0.  probe() tests all of them for an element.  "scratch" has room for 2 * n
- * bytes.  Stops early when nothing is left that could match.
+ * Sets result[i] to 1 for each of n ranges that may match the query, else to
+ * 0.  probe() tests all these ranges for an element.  "scratch" has room for
+ * 2 * n bytes.  Stops as soon as no range can match.  If "interruptible",
+ * checks for interrupts between elements; the caller then must not hold a
+ * content lock.
  */
 void
 bx_query_match_bytes(const BxQuery *query, int n, BxProbeBytes probe,

@@ -1,7 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * check.c
- *	  Claims: which pages of an index something names, for bloomidx_check().
+ *	  Claims for bloomidx_check(): which pages of an index a directory
+ *	  entry references.
  *
  *-------------------------------------------------------------------------
  */
@@ -13,8 +14,10 @@
 #include "layout.h"
 
 /*
- * Two things that were read one after the other, the second at blkno, do not
- * fit together.
+ * Reports that two pieces of data that were read one after the other, the
+ * second at blkno, contradict each other.  If that may result from a
+ * concurrent change (check->may_retry), sets check->contradiction, and the
+ * caller of the layout reads again; otherwise raises an error.
  */
 void
 bx_check_contradiction(BxCheck *check, BlockNumber blkno, const char *problem)
@@ -24,14 +27,18 @@ bx_check_contradiction(BxCheck *check, BlockNumber blkno, const char *problem)
 	check->contradiction = true;
 }
 
-/* Whether something has claimed a page. */
+/* Returns whether a page has been claimed. */
 bool
 bx_check_is_claimed(const BxCheck *check, BlockNumber blkno)
 {
 	return (check->claimed[blkno / 8] & (1 << (blkno % 8))) != 0;
 }
 
-/* What stands at blkno names n pages from start on. */
+/*
+ * Claims n pages beginning with start, which an entry at blkno references.
+ * Reports a contradiction if a page is beyond the end of the file, also of
+ * its present size, or has been claimed before.
+ */
 void
 bx_check_claim(BxCheck *check, BlockNumber blkno, BlockNumber start, uint32 n)
 {
@@ -39,7 +46,9 @@ bx_check_claim(BxCheck *check, BlockNumber blkno, BlockNumber start, uint32 n)
 	{
 		if (page >= check->nblocks)
 		{
-			/* pages that were added since have nobody else who names them */
+			/*
+			 * pages that were added meanwhile are not named by anything else
+			 */
 			if ((uint64) start + n <= RelationGetNumberOfBlocks(check->index))
 				return;
 			bx_check_contradiction(check, blkno,
@@ -57,7 +66,7 @@ bx_check_claim(BxCheck *check, BlockNumber blkno, BlockNumber start, uint32 n)
 	}
 }
 
-/* A key of a range is not where it should be: at blkno. */
+/* Raises an error: a key of a range is missing in the page at blkno. */
 void
 bx_check_lost_key(BxCheck *check, BlockNumber blkno, uint32 range,
 				  const char *where)

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * geometry.c
- *	  Ranges: how many pages each has, and how many there are.
+ *	  Geometry: the number of pages per range, and the number of ranges.
  *
  *-------------------------------------------------------------------------
  */
@@ -15,7 +15,10 @@
 
 #include "layout.h"
 
-/* Must be called when the index is built anew in the same file. */
+/*
+ * Drops the cached properties of an index.  Must be called when the index is
+ * built again in the same file.
+ */
 void
 bx_geometry_forget(Relation index)
 {
@@ -24,7 +27,7 @@ bx_geometry_forget(Relation index)
 	index->rd_amcache = NULL;
 }
 
-/* Remembers facts of an index: a copy of so many bytes. */
+/* Caches properties of an index: copies "size" bytes to rd_amcache. */
 void
 bx_geometry_remember(Relation index, const BxGeometry *geometry, Size size)
 {
@@ -36,7 +39,8 @@ bx_geometry_remember(Relation index, const BxGeometry *geometry, Size size)
 }
 
 /*
- * Gets the layout and log2 of pages per range; false if the index has never
+ * Gets the layout and log2 of pages per range.  Returns false if lg_base is
+ * not set, that is, if pages_per_range is automatic and the index has never
  * had a key.
  */
 bool
@@ -59,7 +63,7 @@ bx_geometry_get(Relation index, BxGeometry *geometry)
 	return true;
 }
 
-/* Ranges of a heap of so many blocks. */
+/* Returns the number of ranges of a heap with the given number of blocks. */
 uint64
 bx_geometry_ranges(BlockNumber heap_blocks, uint8 lg_base)
 {
@@ -68,7 +72,10 @@ bx_geometry_ranges(BlockNumber heap_blocks, uint8 lg_base)
 	return ((uint64) heap_blocks + pages_per_range - 1) >> lg_base;
 }
 
-/* Rows of a heap page, if all are as large as the one at tid. */
+/*
+ * Returns the number of rows per heap page, if all rows are as large as the
+ * one at tid.  Reads the heap page under a share lock.
+ */
 double
 bx_geometry_rows_per_page(Relation heap, ItemPointer tid)
 {
@@ -82,14 +89,20 @@ bx_geometry_rows_per_page(Relation heap, ItemPointer tid)
 		len = ItemIdGetLength(PageGetItemId(page, offnum));
 	UnlockReleaseBuffer(buffer);
 
-	/* a row that is gone again (a HOT chain's root) tells nothing */
+	/*
+	 * a line pointer without tuple (such as the root of a HOT chain) has no
+	 * length
+	 */
 	if (len == 0)
 		len = SizeofHeapTupleHeader;
 	return Max(1, RelationGetTargetPageUsage(heap, HEAP_DEFAULT_FILLFACTOR) /
 			   (MAXALIGN(len) + sizeof(ItemIdData)));
 }
 
-/* The automatic pages_per_range for so many distinct keys in a heap page. */
+/*
+ * Returns log2 of automatic pages_per_range for the given number of distinct
+ * keys per heap page.
+ */
 uint8
 bx_geometry_auto_lg_base(const BxLayout *layout, double keys_per_page)
 {
@@ -102,9 +115,10 @@ bx_geometry_auto_lg_base(const BxLayout *layout, double keys_per_page)
 }
 
 /*
- * The automatic pages_per_range for so large a table, if its keys suggest this
- * one: a lookup reads some pages of the index for each partition, but all of
- * the range that has the key, so in a large table larger ranges are faster.
+ * Returns log2 of automatic pages_per_range for a table of the given size, if
+ * its keys suggest lg_base.  A search reads some index pages for each
+ * partition, but every page of the range that contains the key, so in a large
+ * table larger ranges are faster.
  */
 uint8
 bx_geometry_grow_lg_base(const BxLayout *layout, uint8 lg_base, double heap_blocks)
@@ -116,9 +130,9 @@ bx_geometry_grow_lg_base(const BxLayout *layout, uint8 lg_base, double heap_bloc
 }
 
 /*
- * The automatic pages_per_range for a table of so many pages that has keys[i]
- * distinct keys in 2^i consecutive ones, for i up to BX_AUTO_MAX_LG_BASE; 0
- * where that is not known.
+ * Returns log2 of automatic pages_per_range for a table of heap_blocks pages.
+ * keys[i] is the number of distinct keys in 2^i consecutive pages, for i <=
+ * BX_AUTO_MAX_LG_BASE, or 0 if it is not known.
  */
 uint8
 bx_geometry_choose_lg_base(const BxLayout *layout, const double *keys,
@@ -127,7 +141,10 @@ bx_geometry_choose_lg_base(const BxLayout *layout, const double *keys,
 	double		per_page = 0;
 	uint8		lg_base = bx_geometry_auto_lg_base(layout, 0);
 
-	/* the first size that has enough keys; else what the largest came to */
+	/*
+	 * the smallest size that has enough keys, else extrapolate from the
+	 * largest size that is known
+	 */
 	for (int lg = 0; lg <= BX_AUTO_MAX_LG_BASE; lg++)
 	{
 		if (keys[lg] == 0)
@@ -140,7 +157,11 @@ bx_geometry_choose_lg_base(const BxLayout *layout, const double *keys,
 	return bx_geometry_grow_lg_base(layout, lg_base, heap_blocks);
 }
 
-/* Ranges that hold at least one of so many rows, if these are anywhere. */
+/*
+ * Returns the expected number of ranges that contain at least one of "rows"
+ * rows, if the rows are distributed at random: ranges * (1 - (1 - 1 /
+ * ranges)^rows).
+ */
 double
 bx_geometry_ranges_hit(double ranges, double rows)
 {

@@ -1,12 +1,13 @@
 /*-------------------------------------------------------------------------
  *
  * layout.h
- *	  What a layout of filters on pages is (struct BxLayout), the operations
- *	  that go through it, and what all layouts share.
+ *	  The interface of a layout of filters on pages (struct BxLayout), the
+ *	  operations that are carried out through it, and the code that all
+ *	  layouts share.
  *
- * The access method (am/) and the SQL functions (functions/) know a layout by
- * this struct alone.  Each operation has a struct that describes it while it
- * is under way: BxBuild, BxInsert, BxSearch, BxRepair, BxCheck.
+ * The access method (am/) and the SQL functions (functions/) access a layout
+ * only through this struct.  Each operation has a struct that holds its
+ * state: BxBuild, BxInsert, BxSearch, BxRepair, BxCheck.
  *
  *-------------------------------------------------------------------------
  */
@@ -26,63 +27,70 @@
 #include "../storage/storage.h"
 
 /*
- * Frozen facts of an index, remembered in rd_amcache.  A layout may remember
- * more there, in a struct that starts with this one.
+ * Properties of an index that never change once they are set, cached in
+ * rd_amcache.  A layout may cache more there, in a struct that starts with
+ * this one.
  */
 typedef struct BxGeometry
 {
 	uint8		layout;			/* BX_LAYOUT_xxx */
 	uint8		lg_base;		/* log2 of pages per range */
-	bool		has_more;		/* the struct is the layout's */
+	bool		has_more;		/* rd_amcache holds the layout's larger struct */
 } BxGeometry;
 
-/* Gets heap pages that may match. */
+/* Called for each run of consecutive heap pages that may match. */
 typedef void (*BxFoundCallback) (void *arg, BlockNumber first, uint32 npages);
 
-/* A search under way: the layout calls bx_search_add_range for what may match. */
+/*
+ * State of a search.  The layout calls bx_search_add_range() for each range
+ * that may match.
+ */
 typedef struct BxSearch
 {
 	Relation	index;
 	Snapshot	snapshot;
 	const BxQuery *query;
 	BxGeometry	geometry;
-	BlockNumber heap_blocks;	/* nothing behind is found */
+	BlockNumber heap_blocks;	/* pages at or beyond this block are discarded */
 	BxFoundCallback found;
-	void	   *arg;			/* for it */
+	void	   *arg;			/* passed to found() */
 	int64		npages;			/* heap pages found so far */
 } BxSearch;
 
-/* What became of a unit of a build, which the layout puts together at the end. */
+/* Result of one unit of a build; build_publish() combines the results. */
 typedef struct BxUnitResult
 {
-	BlockNumber block;			/* for the directory; 0 if there is nothing */
-	BxStats		sums;			/* sums where BxStats has means */
+	BlockNumber block;			/* partitioned: the top-level page; block: the
+								 * last page written; 0 if the unit has no
+								 * keys */
+	BxStats		sums;			/* sums over the unit, also where BxStats has
+								 * means */
 } BxUnitResult;
 
 /*
- * What the participants of a build have in common: the leader, and parallel
- * workers if there are any, in which case it is in shared memory.
+ * State shared by the participants of a build: the leader and the parallel
+ * workers, if any.  It is in shared memory if there are workers.
  */
 typedef struct BxBuildShared
 {
-	/* set before the build starts */
-	BxMetaPageData meta;		/* for what is frozen in it */
+	/* constant during the build */
+	BxMetaPageData meta;		/* as it was after build_plan() */
 	BlockNumber heap_blocks;
-	uint64		unit_ranges;	/* ranges of a unit */
+	uint64		unit_ranges;	/* ranges per unit */
 	uint64		nunits;
 
-	pg_atomic_uint64 next_unit; /* to be claimed */
-	pg_atomic_uint64 blocks_done;	/* heap blocks that have been read */
+	pg_atomic_uint64 next_unit; /* next unit to be claimed */
+	pg_atomic_uint64 blocks_done;	/* heap blocks read so far */
 	pg_atomic_uint32 next_generation;
 
-	slock_t		mutex;			/* for these */
+	slock_t		mutex;			/* protects the next two fields */
 	double		heap_tuples;
 	double		index_tuples;
 
 	BxUnitResult results[FLEXIBLE_ARRAY_MEMBER];
 } BxBuildShared;
 
-/* A participant of a build. */
+/* State of one participant of a build. */
 typedef struct BxBuild
 {
 	Relation	heap;
@@ -90,161 +98,185 @@ typedef struct BxBuild
 	IndexInfo  *indexInfo;
 	bool		is_leader;
 	BlockNumber heap_blocks;
-	Size		memory;			/* bytes that it may use */
+	Size		memory;			/* memory budget in bytes */
 	BxBuildShared *shared;
-	void	   *chunk;			/* that shared lies in, if it is not shared */
+	void	   *chunk;			/* allocation that contains *shared, if it is
+								 * not shared memory */
 	const struct BxLayout *layout;
 	void	   *layout_state;
 
-	int64		phase;			/* for messages; 0: none */
+	int64		phase;			/* current phase, for messages; 0 if none */
 	PGRUsage	phase_start;
 
-	/* of the unit at work */
-	uint64		reported;		/* heap blocks that are in blocks_done */
-	bool		in_parts;		/* a range is not complete yet */
+	/* state of the current unit */
+	uint64		reported;		/* heap blocks of the unit already added to
+								 * blocks_done */
+	bool		in_parts;		/* only a part of the current range was passed
+								 * to build_add */
 } BxBuild;
 
-/* A repair of an index under way, by VACUUM or bloomidx_summarize(). */
+/* State of a repair of an index, by VACUUM or bloomidx_summarize(). */
 typedef struct BxRepair
 {
 	Relation	heap;
 	Relation	index;
-	IndexInfo  *indexInfo;		/* NULL unless may_rebuild */
+	IndexInfo  *indexInfo;		/* NULL if !may_rebuild */
 	BufferAccessStrategy strategy;
-	Size		memory;			/* bytes that it may use */
-	bool		in_vacuum;		/* not in bloomidx_summarize() */
-	bool		may_rebuild;	/* else only drop what failed rebuilds left */
-	uint32		segments;		/* rebuilt */
+	Size		memory;			/* memory budget in bytes */
+	bool		in_vacuum;		/* true in VACUUM, false in
+								 * bloomidx_summarize() */
+	bool		may_rebuild;	/* filters may be rebuilt */
+	uint32		segments;		/* segments rebuilt */
 	uint32		summaries;
-	uint32		pages;			/* rebuilt, in layout block */
+	uint32		pages;			/* pages of filters rebuilt (layout block) */
 	uint32		failures;
-	BlockNumber freed_pages;	/* those of the old filters */
-	BlockNumber free_pages;		/* all that can be used again */
-	BlockNumber named_end;		/* nothing names a page from here on */
+	BlockNumber freed_pages;	/* pages of the filters that were replaced */
+	BlockNumber free_pages;		/* all free pages of the index */
+	BlockNumber named_end;		/* no directory entry references a page at or
+								 * beyond this block */
 } BxRepair;
 
-/* What the fill of a node's filters tells; see bx_slices_measure. */
+/* Estimates from the fill of a node's filters; see bx_slices_measure(). */
 typedef struct BxMeasure
 {
-	int			nchildren;		/* that have keys */
-	int			nfull;			/* that match everything */
-	double		keys;			/* of a child: root mean square */
-	double		all_keys;		/* of all children together */
-	double		fill;			/* part of the bits that is set: mean */
-	double		rate;			/* of false positives: mean */
+	int			nchildren;		/* children that have keys */
+	int			nfull;			/* children whose filter matches everything */
+	double		keys;			/* keys per child: root mean square */
+	double		all_keys;		/* sum of the keys of all children */
+	double		fill;			/* fraction of the bits that are set: mean */
+	double		rate;			/* false-positive rate: mean */
 } BxMeasure;
 
 /*
- * Something that takes pages of an index, as bloomidx_info() counts them and
- * bloomidx_segments() or bloomidx_blocks() show them.
+ * A part of an index that occupies pages, as counted by bloomidx_info() and
+ * shown by bloomidx_segments() or bloomidx_blocks().  (A unit of a build is
+ * something else.)
  */
 typedef enum BxUnitKind
 {
-	BX_UNIT_DIRECTORY,			/* leads to others */
-	BX_UNIT_SUMMARY,			/* of a partition, perhaps without pages */
-	BX_UNIT_FILTERS,			/* of ranges: a segment or a page */
-	BX_UNIT_SHADOW				/* is being built, or was left behind */
+	BX_UNIT_DIRECTORY,			/* metapage, map, top-level or scratch page */
+	BX_UNIT_SUMMARY,			/* summary of a partition; pages = 0 if there
+								 * is none */
+	BX_UNIT_FILTERS,			/* filters of ranges: a segment, or a page in
+								 * layout block */
+	BX_UNIT_SHADOW				/* filters being built, or left by a failed
+								 * rebuild */
 } BxUnitKind;
 
 typedef struct BxUnit
 {
 	BxUnitKind	kind;
-	uint32		number;			/* on its level */
-	BlockNumber block;			/* the first of its pages */
+	uint32		number;			/* number of the node on its level, or of the
+								 * page */
+	BlockNumber block;			/* first of its pages */
 	uint32		pages;
 	uint32		first_range;
 	uint32		nranges;
 	int			probes;
-	double		planned_keys;	/* of a child; more, if it had more when made */
-	double		upper_rate;		/* filters: the rate of what is asked before */
-	BxMeasure	measure;		/* by a sample */
-	bool		doubt;			/* has children in doubt */
+	double		planned_keys;	/* keys per child that the filters were
+								 * planned for, or that they had right after
+								 * the build */
+	double		upper_rate;		/* filters: false-positive rate of the
+								 * enclosing summary (1 if none) */
+	BxMeasure	measure;		/* estimated from the fill */
+	bool		doubt;			/* some children are in doubt */
 	bool		overfull;		/* VACUUM would rebuild it */
-	bool		missing;		/* VACUUM would make it */
+	bool		missing;		/* VACUUM would create it */
 } BxUnit;
 
 typedef void (*BxUnitCallback) (void *arg, const BxUnit *unit);
 
-/* bloomidx_check() under way; see check.c. */
+/* State of bloomidx_check(); see functions/check.c. */
 typedef struct BxCheck
 {
 	Relation	heap;
 	Relation	index;
 	BufferAccessStrategy strategy;
 	uint8		lg_base;
-	void	   *layout_state;	/* for check_keys; NULL at first */
+	void	   *layout_state;	/* for check_keys; initially NULL */
 
-	/* the blocks that something names */
+	/* the blocks that a directory entry references */
 	BlockNumber nblocks;
 	uint8	   *claimed;
-	uint32		newest_generation;	/* of the slices that something names */
-	BlockNumber newest_blkno;	/* where that was found */
-	bool		may_retry;		/* a contradiction may be due to a change */
+	uint32		newest_generation;	/* largest generation that a directory
+									 * entry references */
+	BlockNumber newest_blkno;	/* block of that entry */
+	bool		may_retry;		/* a contradiction may result from a
+								 * concurrent change */
 	bool		contradiction;
 } BxCheck;
 
-/* What is expected of a table that has no index yet; see estimate.c. */
+/* Model of a table that has no index yet; see functions/estimate.c. */
 typedef struct BxTableModel
 {
 	double		heap_pages;
-	double		rows;			/* in the index */
+	double		rows;			/* rows that the index would contain */
 	int			ncolumns;
 	struct BxColumnModel *columns;
 
-	/* distinct keys, markers among them, in so many consecutive heap pages */
+	/*
+	 * number of distinct keys, including markers, in that many consecutive
+	 * heap pages
+	 */
 	double		(*keys) (const struct BxTableModel *model, double heap_pages);
 } BxTableModel;
 
-/* Inserts of one statement, kept in ii_AmCache. */
+/* State of the inserts of one statement, kept in ii_AmCache. */
 typedef struct BxInsert
 {
 	Relation	index;
-	MemoryContext tmpcxt;		/* for what hashing needs, reset for each row */
+	MemoryContext tmpcxt;		/* scratch memory for hashing, reset after
+								 * each row */
 	const struct BxLayout *layout;
 	void	   *layout_state;
 	int			natts;
-	BxHasher   *hashers;		/* of the columns */
+	BxHasher   *hashers;		/* one for each column */
 	BxRowKeys	row;
 } BxInsert;
 
-/* What is known of an index when a search of it is planned. */
+/* What the planner knows about an index. */
 typedef struct BxSearchFacts
 {
 	BxStats		stats;
-	double		target_rate;	/* for as long as nothing has been counted */
+	double		target_rate;	/* used until statistics exist */
 	double		ranges;
 	double		pages_per_range;
 } BxSearchFacts;
 
-/* What a search costs. */
+/* Estimated cost of a search. */
 typedef struct BxSearchCost
 {
-	double		pages;			/* of the index that are read */
-	bool		in_order;		/* these are all of its pages, one by one */
-	double		operations;		/* besides reading, in cpu_operator_cost */
+	double		pages;			/* index pages read */
+	bool		in_order;		/* the pages are read sequentially */
+	double		operations;		/* CPU work, in units of cpu_operator_cost */
 } BxSearchCost;
 
 /*
- * A layout.  Build: plan, then begin (add* unit)* end by each participant, and
- * publish when all are done.
+ * A layout.
  *
- * plan is for the leader: it may freeze something in *meta, and returns the
- * number of ranges in a unit.  The units are shared out among the participants,
- * which therefore need to know nothing of each other.  add gets the distinct
- * keys of a range, in order of ranges; "done" is the part of the range that is
- * covered so far, and doubt means that its filter must match everything.  A
- * range without keys need not come.  unit completes the unit, and may tell the
- * leader something in *result, which is zero before.  publish is for the
- * leader: it makes what leads to the units, and sets the rest of *meta, which
- * it may write; the caller will.
+ * The leader of a build calls build_plan() first.  Then each participant
+ * calls build_begin (build_add* build_unit)* build_end, and after all
+ * participants have finished, the leader calls build_publish().
+ *
+ * build_plan() may set frozen fields of *meta, and returns the number of
+ * ranges per unit.  Each unit is built by one participant, so participants
+ * need not coordinate.  build_add() receives the distinct keys of a range, in
+ * ascending order of ranges; a range may be passed in several parts.  "done"
+ * is the fraction of the range that is covered so far, and "doubt" means that
+ * the filter of the range must match everything.  Ranges without keys are
+ * skipped.  build_unit() completes the unit, and may return information to
+ * the leader in *result, which is initially zero.  build_publish() makes the
+ * units accessible and sets the remaining fields of *meta.  It may write
+ * *meta to the metapage; the caller writes *meta afterwards in any case.
  */
 typedef struct BxLayout
 {
 	uint8		id;				/* BX_LAYOUT_xxx */
-	const char *name;			/* as in the option */
-	double		auto_range_keys;	/* that automatic pages_per_range aims at */
-	double		many_ranges;	/* with more of them, times the pages of a
-								 * range, it doubles these; 0: never */
+	const char *name;			/* value of the option "layout" */
+	double		auto_range_keys;	/* keys per range that automatic
+									 * pages_per_range aims at */
+	double		many_ranges;	/* automatic pages_per_range p is doubled
+								 * while ranges > many_ranges * p; 0 disables */
 
 	uint64		(*build_plan) (BxBuild *build, BxMetaPageData *meta);
 	void		(*build_begin) (BxBuild *build);
@@ -254,30 +286,33 @@ typedef struct BxLayout
 	void		(*build_end) (BxBuild *build);
 	void		(*build_publish) (BxBuild *build, BxMetaPageData *meta);
 
-	/* makes layout_state, in the current memory context */
+	/* returns layout_state, allocated in the current memory context */
 	void	   *(*insert_begin) (const BxMetaPageData *meta);
 	void		(*insert) (BxInsert *insert, Relation heap, ItemPointer tid,
 						   const BxRowKeys *row);
 
-	/* makes the filter of a heap page match everything, until it is rebuilt */
+	/*
+	 * makes the filter of the heap page's range match everything, until it is
+	 * rebuilt
+	 */
 	void		(*insert_doubt) (BxInsert *insert, Relation heap,
 								 ItemPointer tid);
 
 	void		(*search) (BxSearch *search);
 
-	/* rebuilds what needs it, reclaims pages */
+	/* rebuilds filters where necessary, and reclaims pages */
 	void		(*repair) (BxRepair *repair);
 
 	/*
-	 * makes free pages those at the end of the file, if it is worth it; NULL
-	 * if there never are free pages
+	 * moves filters so that the free pages are at the end of the file, if
+	 * enough pages can be given back; NULL if the layout never has free pages
 	 */
 	void		(*compact) (BxRepair *repair);
 
 	/*
-	 * gives free pages at the end of the file back, under AccessExclusiveLock
-	 * on the index; returns how many pages are left, and in *free_pages how
-	 * many of them are free
+	 * truncates free pages at the end of the file.  The caller holds
+	 * AccessExclusiveLock on the index.  Returns the number of pages left,
+	 * and in *free_pages how many of them are free.  NULL if compact is NULL.
 	 */
 	BlockNumber (*truncate) (Relation index, BlockNumber *free_pages);
 
@@ -286,38 +321,43 @@ typedef struct BxLayout
 								  BufferAccessStrategy strategy);
 
 	/*
-	 * part of all ranges that a search for any of so many elements finds,
-	 * rightly or in vain, if hit_ranges of the ranges hold one of them
+	 * expected fraction of the ranges that match a search for any of
+	 * "elements" elements, including false positives, if hit_ranges of the
+	 * ranges contain one of the elements
 	 */
 	double		(*match_fraction) (const BxSearchFacts *facts, double elements,
 								   double hit_ranges);
 
-	/* what that search costs, apart from the heap */
+	/* cost of that search, not including the heap */
 	void		(*search_cost) (const BxSearchFacts *facts, double elements,
 								double hit_ranges, BxSearchCost *cost);
 
-	/* the function that shows its filters */
+	/* SQL function that shows the filters of this layout */
 	const char *shown_by;
 
 	/*
-	 * reads the whole directory and samples the filters; takes its time.
-	 * *meta is a copy of the metapage, which may be old by now; if it has no
-	 * geometry, there is nothing to see but the metapage.
+	 * reads the whole directory and samples the filters, which can take long.
+	 * *meta is a copy of the metapage, which may be out of date; if its
+	 * geometry is not set, the metapage is the only page.
 	 */
 	void		(*walk) (Relation index, const BxMetaPageData *meta,
 						 BxUnitCallback callback, void *arg);
 
 	/*
-	 * bloomidx_check(): that what names a page is possible, with
-	 * bx_check_claim for each; that the pages are what they should be; that a
-	 * range's filters have these keys
+	 * bloomidx_check(): check_claims verifies the directory entries, and
+	 * calls bx_check_claim() for the pages that each references; check_pages
+	 * verifies the pages; check_keys verifies that the filters of a range
+	 * contain the given keys
 	 */
 	void		(*check_claims) (BxCheck *check, const BxMetaPageData *meta);
 	void		(*check_pages) (BxCheck *check);
 	void		(*check_keys) (BxCheck *check, uint32 range,
 							   const uint64 *keys, Size nkeys);
 
-	/* pages of an index that is yet to be built, and its statistics */
+	/*
+	 * returns the number of pages of an index that is yet to be built, and
+	 * fills in its statistics
+	 */
 	double		(*estimate) (const BxTableModel *model, uint8 lg_base,
 							 double rate, BxStats *stats);
 } BxLayout;
@@ -336,12 +376,12 @@ extern uint8 bx_geometry_grow_lg_base(const BxLayout *layout, uint8 lg_base,
 									  double heap_blocks);
 
 /*
- * Automatic pages_per_range never takes more pages than this power of two,
- * because a range that matches in vain costs that many heap pages.
+ * Automatic pages_per_range is at most 2^BX_AUTO_MAX_LG_BASE, because each
+ * false match of a range costs that many heap pages.
  */
 #define BX_AUTO_MAX_LG_BASE		4
 
-/* With fewer children than this, a node's own fill says little. */
+/* With fewer children than this, the fill of a node is a poor predictor. */
 #define BX_FEW_CHILDREN		8
 
 extern double bx_geometry_ranges_hit(double ranges, double rows);
@@ -361,18 +401,23 @@ extern void bx_repair_scan_ranges(BxRepair *repair, uint8 lg_base,
 extern bool bx_repair_try(BxRepair *repair, void (*rebuild) (void *),
 						  void (*give_up) (void *), void *arg);
 
-/* Filters are rebuilt if their rate is this many times the target ... */
+/*
+ * Filters are rebuilt if their false-positive rate > BX_RATE_TOLERANCE *
+ * target ...
+ */
 #define BX_RATE_TOLERANCE	2.0
 
 /*
- * ... and they have this many times the keys that they were made for: else
- * the new ones would come out the same.
+ * ... and they have more than BX_KEYS_TOLERANCE times the keys that they were
+ * made for.  With fewer keys, the new filters would be the same as the old
+ * ones.
  */
 #define BX_KEYS_TOLERANCE	1.1
 
 /*
- * In layout block a rate that has grown so much will do instead.  One filter
- * that is full adds few keys to those of its page, and does not tell how many.
+ * In layout block, a rate > BX_RATE_GROWTH times the rate right after the
+ * build is sufficient instead: a few saturated filters hardly raise the
+ * estimated number of keys of their page.
  */
 #define BX_RATE_GROWTH		1.5
 

@@ -1,8 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * progress.c
- *	  The report of a command's progress, which the end of a subtransaction
- *	  ends, although the command goes on.
+ *	  Saves and restores the progress report of a command.  The rollback of
+ *	  a subtransaction ends the report, although the command continues.
  *
  *-------------------------------------------------------------------------
  */
@@ -12,7 +12,10 @@
 
 #include "layout.h"
 
-/* Keeps what pg_stat_progress_vacuum and its like show of this backend. */
+/*
+ * Saves the progress of this backend, as shown in pg_stat_progress_vacuum and
+ * similar views.
+ */
 void
 bx_progress_save(BxProgress *progress)
 {
@@ -25,7 +28,7 @@ bx_progress_save(BxProgress *progress)
 		   sizeof(progress->params));
 }
 
-/* Shows it again. */
+/* Restores the saved progress. */
 void
 bx_progress_restore(const BxProgress *progress)
 {

@@ -1,17 +1,18 @@
 /*-------------------------------------------------------------------------
  *
  * repair.c
- *	  Repairs an index, for VACUUM and for bloomidx_summarize(): has the layout
- *	  rebuild what needs it, and refreshes the statistics.
+ *	  Repairs an index, for VACUUM and for bloomidx_summarize(): lets the
+ *	  layout rebuild filters where necessary, and updates the statistics.
  *
- * VACUUM runs no function of a user.  PostgreSQL marks a backend in VACUUM as
- * one that other backends may ignore (PROC_IN_VACUUM) when they decide which
- * rows nobody sees any more, and when they look for transactions in progress.
- * A function that reads a table there may miss rows that its snapshot sees,
- * and what a function writes there may be taken for aborted.  So VACUUM does
- * not rebuild the filters of an index that has expressions, a predicate or a
- * hash function in another language than C.  bloomidx_summarize(), which runs
- * in an ordinary transaction, does.
+ * VACUUM calls no user-defined function.  PostgreSQL marks a backend in
+ * VACUUM with PROC_IN_VACUUM: other backends may ignore it when they
+ * determine which rows are no longer visible to anybody, and when they look
+ * for transactions in progress.  A function that reads a table in VACUUM may
+ * therefore miss rows that its snapshot sees, and rows that it writes may be
+ * considered aborted.  So VACUUM does not rebuild the filters of an index
+ * that has expressions, a predicate, or a hash function in a language other
+ * than C or internal.  bloomidx_summarize(), which runs in an ordinary
+ * transaction, does.
  *
  *-------------------------------------------------------------------------
  */
@@ -32,7 +33,10 @@
 
 static bool is_active = false;
 
-/* Hands the keys of some ranges, as far as the heap goes now, to a callback. */
+/*
+ * Calls callback() with the keys of n ranges beginning with "first", as far
+ * as they exist in the heap.  The size of the heap is read here.
+ */
 void
 bx_repair_scan_ranges(BxRepair *repair, uint8 lg_base, uint64 first, uint64 n,
 					  BxRangeCallback callback, void *arg)
@@ -49,8 +53,8 @@ bx_repair_scan_ranges(BxRepair *repair, uint8 lg_base, uint64 first, uint64 n,
 }
 
 /*
- * Whether an error that VACUUM meets may come from a row, and not from the
- * server or the index.
+ * Returns whether an error in VACUUM may be caused by a row, as opposed to
+ * the server or the index.
  */
 static bool
 is_about_a_row(int sqlerrcode)
@@ -64,14 +68,15 @@ is_about_a_row(int sqlerrcode)
 }
 
 /*
- * Rebuilds something in a subtransaction.  On an error, give_up takes back
- * what rebuild has published, and the old filters stay.
+ * Calls rebuild(arg) in a subtransaction.  On error, give_up(arg) reverts
+ * what rebuild() has published, and the old filters remain in use.
  *
- * VACUUM calls no function of a user, but a value's TOAST rows may be gone, if
- * its row was deleted meanwhile, or be damaged.  A VACUUM of the whole table
- * must not fail because of that: it warns, and this returns false.  All other
- * errors go to the caller: those of the server and of the index, and all those
- * of bloomidx_summarize(), where they may be a function's.
+ * VACUUM calls no user-defined function, but the TOAST rows of a value may be
+ * missing, if its row was deleted meanwhile, or damaged.  A VACUUM of the
+ * whole table must not fail because of that, so such an error becomes a
+ * WARNING, and this function returns false.  All other errors are thrown
+ * again: those of the server and of the index, and in bloomidx_summarize()
+ * all errors, because a user-defined function may have raised them.
  */
 bool
 bx_repair_try(BxRepair *repair, void (*rebuild) (void *),
@@ -82,7 +87,7 @@ bx_repair_try(BxRepair *repair, void (*rebuild) (void *),
 	MemoryContext cxt;
 	volatile bool succeeded = true;
 
-	/* the leader of a parallel VACUUM may not start subtransactions */
+	/* the leader of a parallel VACUUM cannot start subtransactions */
 	if (IsInParallelMode())
 	{
 		rebuild(arg);
@@ -105,7 +110,7 @@ bx_repair_try(BxRepair *repair, void (*rebuild) (void *),
 		ErrorData  *error;
 		BxProgress	progress;
 
-		/* whatever it was, the subtransaction is ours to end */
+		/* whatever the error, the subtransaction must be ended here */
 		MemoryContextSwitchTo(oldcxt);
 		error = CopyErrorData();
 		FlushErrorState();
@@ -131,7 +136,10 @@ bx_repair_try(BxRepair *repair, void (*rebuild) (void *),
 	return succeeded;
 }
 
-/* Counts what is there, and writes it to the metapage if it has changed. */
+/*
+ * Collects the statistics, and writes them to the metapage if they have
+ * changed.  Acquires and releases LockPage on the metapage.
+ */
 static void
 refresh_stats(Relation index, const BxLayout *layout,
 			  BufferAccessStrategy strategy)
@@ -144,7 +152,9 @@ refresh_stats(Relation index, const BxLayout *layout,
 	LockPage(index, BX_METAPAGE_BLKNO, ExclusiveLock);
 	bx_meta_read(index, &meta);
 
-	/* the first insert may have come since, and knows more than nothing */
+	/*
+	 * do not overwrite statistics that the first insert has written meanwhile
+	 */
 	if (memcmp(&meta.stats, &stats, sizeof(stats)) != 0 &&
 		!(stats.segments == 0 && meta.stats.segments > 0))
 	{
@@ -155,9 +165,10 @@ refresh_stats(Relation index, const BxLayout *layout,
 }
 
 /*
- * Whether the index has an expression or a predicate.  The catalog is asked,
- * and not the relation cache: that would simplify the expressions, and in
- * doing so call functions whose arguments are constants.
+ * Returns whether the index has an expression or a predicate.  This looks at
+ * the pg_index tuple and does not ask the relation cache for the expressions,
+ * because the relation cache would simplify them, and thereby call functions
+ * whose arguments are constants.
  */
 static bool
 is_computed(Relation index)
@@ -169,8 +180,8 @@ is_computed(Relation index)
 }
 
 /*
- * Whether functions of users are needed to tell the keys of a row.  If so,
- * filters are rebuilt by bloomidx_summarize(), not by VACUUM.
+ * Returns whether user-defined functions are needed to compute the keys of a
+ * row.  If so, filters are rebuilt by bloomidx_summarize(), not by VACUUM.
  */
 bool
 bx_repair_needs_user_code(Relation index)
@@ -185,7 +196,10 @@ bx_repair_needs_user_code(Relation index)
 	return false;
 }
 
-/* Whether a column's values may be compressed or in a TOAST table. */
+/*
+ * Returns whether a column's values may be compressed or stored in a TOAST
+ * table.
+ */
 static bool
 has_toastable_column(Relation index)
 {
@@ -200,8 +214,8 @@ has_toastable_column(Relation index)
 }
 
 /*
- * Whether filters can be rebuilt here.  Otherwise only what failed rebuilds
- * have left is dropped, free pages are found, and statistics are taken.
+ * Returns whether filters may be rebuilt.  If not, the repair only drops the
+ * remains of failed rebuilds, finds free pages and updates the statistics.
  */
 static bool
 may_rebuild(Relation index, bool in_vacuum)
@@ -217,8 +231,8 @@ may_rebuild(Relation index, bool in_vacuum)
 	}
 
 	/*
-	 * The leader of a parallel VACUUM has no means to catch an error (see
-	 * bx_repair_try).  A VACUUM without workers will do it.
+	 * The leader of a parallel VACUUM cannot catch an error (see
+	 * bx_repair_try).  A VACUUM without workers will rebuild the filters.
 	 */
 	if (IsInParallelMode() && has_toastable_column(index))
 	{
@@ -231,9 +245,9 @@ may_rebuild(Relation index, bool in_vacuum)
 }
 
 /*
- * Repairs an index, and says in *repair what it has done.  The caller has a
- * lock on the heap that excludes another such call, and unless it is VACUUM,
- * has become the owner of the table.
+ * Repairs an index, and reports the result in *repair.  The caller holds a
+ * self-exclusive lock on the heap.  Outside VACUUM, the caller has also
+ * switched to the owner of the table.
  */
 void
 bx_repair_index(const BxLayout *layout, Relation heap, Relation index,
@@ -252,13 +266,13 @@ bx_repair_index(const BxLayout *layout, Relation heap, Relation index,
 	repair->in_vacuum = in_vacuum;
 	repair->may_rebuild = may_rebuild(index, in_vacuum);
 
-	/* of an index with expressions, this may call functions */
+	/* this may call functions if the index has expressions */
 	if (repair->may_rebuild)
 		repair->indexInfo = BuildIndexInfo(index);
 
 	/*
-	 * The lock does not keep out a function of an index expression that comes
-	 * here again.
+	 * The lock on the heap does not prevent a function of an index expression
+	 * from calling this function again in the same session.
 	 */
 	if (is_active)
 		ereport(ERROR,

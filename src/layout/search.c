@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * search.c
- *	  From the ranges that a layout has found to heap pages.
+ *	  Converts the ranges that a layout has found to heap pages.
  *
  *-------------------------------------------------------------------------
  */
@@ -10,8 +10,9 @@
 #include "layout.h"
 
 /*
- * Adds the heap pages of a range, as far as they exist.  Pages beyond the end
- * that the heap had after the snapshot was taken cannot hold a visible row.
+ * Reports the heap pages of a range that exist.  Pages beyond
+ * search->heap_blocks, the size of the heap after the snapshot was taken,
+ * cannot contain a visible row.
  */
 void
 bx_search_add_range(BxSearch *search, uint32 range)

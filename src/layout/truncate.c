@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * truncate.c
- *	  VACUUM gives free pages at the end of the file back.
+ *	  VACUUM: truncates free pages at the end of the file.
  *
  *-------------------------------------------------------------------------
  */
@@ -17,19 +17,25 @@
 #include "layout.h"
 
 /*
- * At least so many pages at the end of the file are given back, and at least
- * this part of the file, unless they are very many.  Like VACUUM of a table:
- * for less it is not worth shutting out everybody, if only for a moment.
+ * The file is truncated by at least TRUNCATE_PAGES pages, and at least
+ * 1/TRUNCATE_FRACTION of the file or TRUNCATE_MANY pages.  As in VACUUM of a
+ * table, fewer pages are not worth locking out all other backends, even
+ * briefly.
  */
 #define TRUNCATE_PAGES		16
 #define TRUNCATE_FRACTION	16
 #define TRUNCATE_MANY		1024
 
-/* How often the lock for it is tried, and how long apart in microseconds. */
+/*
+ * Number of attempts to acquire the lock, and the delay between them in
+ * microseconds.
+ */
 #define LOCK_ATTEMPTS		10
 #define LOCK_DELAY			20000L
 
-/* Whether a file of so many pages should be truncated at "end". */
+/*
+ * Returns whether a file of nblocks pages should be truncated to "end" pages.
+ */
 bool
 bx_truncate_is_worth_it(BlockNumber nblocks, BlockNumber end)
 {
@@ -40,12 +46,14 @@ bx_truncate_is_worth_it(BlockNumber nblocks, BlockNumber end)
 }
 
 /*
- * Gets AccessExclusiveLock on the index, if nobody else has a lock on it.
+ * Acquires AccessExclusiveLock on the index, if no other backend holds a lock
+ * on it.  Returns false if the lock cannot be acquired.
  *
- * To wait for the lock would make others wait behind us, and could be a
- * deadlock, as we have another lock on the index.  To try for a moment finds
- * the time between the short queries of a few clients.  If others have it all
- * the time, the pages stay, and the next VACUUM tries again.
+ * Waiting for the lock would block other backends behind us, and could cause
+ * a deadlock, because VACUUM already holds another lock on the index.  A few
+ * attempts are enough to find a moment between the short queries of a few
+ * clients.  If the index is in use all the time, the pages remain free, and
+ * the next VACUUM tries again.
  */
 static bool
 lock_exclusively(Relation index)
@@ -62,15 +70,15 @@ lock_exclusively(Relation index)
 }
 
 /*
- * Gives pages at the end of the index back, if the lock for it can be had.
- * Returns how many, and sets *free_pages, if there are any, to how many other pages
- * are free.
+ * Truncates the index if the lock can be acquired.  Returns the number of
+ * pages that were removed, and sets *free_pages to the number of free pages
+ * that are left; *free_pages is unchanged if the lock cannot be acquired.
  *
- * The lock is that of a subtransaction, which is then rolled back.  That takes
- * nothing back: neither the metapage nor the size of a file is part of a
- * transaction.  But it lets go of the lock, also on a standby, which does not
- * hear of it when a lock alone is released, and would otherwise keep all
- * queries of the table waiting until VACUUM is done with the other indexes.
+ * The lock belongs to a subtransaction, which is then rolled back.  The
+ * rollback reverts nothing, because neither the metapage nor the size of a
+ * file is transactional.  But it releases the lock, also on a standby.  A
+ * standby is not informed when a lock alone is released, and would otherwise
+ * block all queries of the table until VACUUM has finished the other indexes.
  */
 static BlockNumber
 try_to_truncate(Relation index, const BxLayout *layout, BlockNumber *free_pages)
@@ -106,17 +114,17 @@ try_to_truncate(Relation index, const BxLayout *layout, BlockNumber *free_pages)
 	if (error)
 		ReThrowError(error);
 
-	/* nobody else would be in a hurry to send a standby the end of the lock */
+	/* flush the abort record, so that a standby releases the lock soon */
 	if (XLogStandbyInfoActive() && after < before)
 		XLogFlush(XactLastRecEnd);
 	return before - after;
 }
 
 /*
- * Gives free pages back, if they are many, and changes *repair accordingly.
- * The leader of a parallel VACUUM cannot do it: it can neither have a
- * transaction ID assigned, which the lock needs for the sake of standbys, nor
- * start a subtransaction.
+ * Compacts and truncates the index, if enough pages are free, and updates
+ * *repair.  The leader of a parallel VACUUM cannot do this: it can neither
+ * assign a transaction ID, which the lock needs for standbys, nor start a
+ * subtransaction.
  */
 void
 bx_truncate_index(const BxLayout *layout, BxRepair *repair, int message_level)

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * build.c
- *	  Building: the keys of ranges become segments and summaries.
+ *	  Building: writes segments and summaries from the keys of ranges.
  *
  *-------------------------------------------------------------------------
  */
@@ -16,15 +16,16 @@ typedef struct PartitionedBuild
 {
 	BxNodeWriter *segments;
 	BxNodeWriter *summaries;
-	bool		started;		/* there is a segment and partition at work */
+	bool		started;		/* segment and partition are valid */
 	uint32		segment;
 	uint32		partition;
-	bool		summarize;		/* the partition gets a summary */
-	double		range_keys;		/* keys of the range at work */
-	double		segment_keys;	/* and of all ranges of the segment */
-	BxDistinct	distinct;		/* for those that ranges have in common */
-	BxTopPageData top;			/* directory of the partition at work */
-	double		segment_rates;	/* and its rates: the sum over its segments */
+	bool		summarize;		/* the partition will have a summary */
+	double		range_keys;		/* keys of the current range */
+	double		segment_keys;	/* sum of the keys of the ranges of the
+								 * segment */
+	BxDistinct	distinct;		/* estimates the distinct keys of the segment */
+	BxTopPageData top;			/* top-level page of the current partition */
+	double		segment_rates;	/* sum of the rates of its segments */
 	double		summary_rate;
 } PartitionedBuild;
 
@@ -89,7 +90,10 @@ finish_segment(PartitionedBuild *pb)
 		bx_node_close_child(pb->summaries, bx_distinct_estimate(&pb->distinct));
 }
 
-/* Goes on to the segment of a range, if it is another. */
+/*
+ * Finishes the current segment and starts the next one, if the range belongs
+ * to another segment.
+ */
 static void
 advance_to_range(BxBuild *build, uint32 range)
 {
@@ -106,7 +110,7 @@ advance_to_range(BxBuild *build, uint32 range)
 	pb->started = true;
 }
 
-/* Takes keys of a range; see BxLayout. */
+/* Adds keys of a range; see BxLayout. */
 void
 bx_partitioned_build_add(BxBuild *build, uint32 range, double done,
 						 const uint64 *keys, Size nkeys, bool doubt)
@@ -132,7 +136,7 @@ bx_partitioned_build_add(BxBuild *build, uint32 range, double done,
 	}
 }
 
-/* Sums up a partition for the leader. */
+/* Fills in the statistics of a partition for the leader. */
 static void
 report_partition(const PartitionedBuild *pb, BxStats *sums)
 {
@@ -152,7 +156,7 @@ report_partition(const PartitionedBuild *pb, BxStats *sums)
 	}
 }
 
-/* Completes a partition, if it has keys. */
+/* Completes the partition, if it has keys, and writes its top-level page. */
 void
 bx_partitioned_build_unit(BxBuild *build, BxUnitResult *result)
 {
@@ -171,7 +175,7 @@ bx_partitioned_build_unit(BxBuild *build, BxUnitResult *result)
 	pb->started = false;
 }
 
-/* Enters the partitions in the map, and adds up their statistics. */
+/* Enters the partitions in the map pages, and combines their statistics. */
 void
 bx_partitioned_build_publish(BxBuild *build, BxMetaPageData *meta)
 {

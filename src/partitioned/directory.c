@@ -1,16 +1,18 @@
 /*-------------------------------------------------------------------------
  *
  * directory.c
- *	  The directory of layout "partitioned": map pages, top-level pages, and
- *	  the making of new nodes.
+ *	  The directory of layout "partitioned": map pages, top-level pages,
+ *	  and the creation of new nodes.
  *
  * Pages are allocated and published under LockPage(index, metapage,
- * ExclusiveLock), taken with no content lock held.  Publishing comes last, so
- * that whatever a directory entry names is complete; what an error or a crash
- * leaves behind in between is named by nobody.
+ * ExclusiveLock), which is acquired with no content lock held.  Publishing is
+ * the last step, so that every page that a directory entry references is
+ * complete.  An error or crash before that leaves pages that no directory
+ * entry references.
  *
- * A top-level page never moves while the index's file lives, which is why its
- * block number may be remembered; descriptors may not be.
+ * A top-level page never moves as long as the index has the same file, so its
+ * block number may be cached.  Descriptors must not be cached without
+ * comparing them again.
  *
  *-------------------------------------------------------------------------
  */
@@ -29,13 +31,16 @@
 #include "partitioned.h"
 
 /*
- * A segment that has no predecessor is sized from a single row.  It gets no
- * more slices than about this, even if the row promises more: should that come
- * true, its successors know better, and VACUUM rebuilds it.
+ * A segment without a predecessor is sized from a single row.  It gets at
+ * most about this many slices, even if the row suggests more; later segments
+ * are sized from measurements, and VACUUM rebuilds this one if necessary.
  */
 #define MAX_FIRST_SLICES		16
 
-/* Reads a map page, checked, and locks it. */
+/*
+ * Reads, locks and verifies a map page.  Returns the buffer, pinned and
+ * locked in the given mode.
+ */
 static Buffer
 read_map(Relation index, BlockNumber blkno, uint32 number, int lockmode)
 {
@@ -48,7 +53,11 @@ read_map(Relation index, BlockNumber blkno, uint32 number, int lockmode)
 	return buffer;
 }
 
-/* Copies the blocks of n top-level pages, from partition "first" on. */
+/*
+ * Copies the block numbers of the top-level pages of n partitions, beginning
+ * with "first", which must be the first partition of a map page.  Leaves
+ * tops[] unchanged if the map page does not exist.
+ */
 static void
 read_tops(Relation index, const BxMetaPageData *meta, uint32 first, uint32 n,
 		  BlockNumber *tops)
@@ -70,7 +79,7 @@ read_tops(Relation index, const BxMetaPageData *meta, uint32 first, uint32 n,
 		tops[i] = regions[i / BX_FANOUT].top[i % BX_FANOUT];
 	UnlockReleaseBuffer(buffer);
 
-	/* some may have been added since the size was taken */
+	/* top-level pages may have been added since the size was read */
 	index_blocks = RelationGetNumberOfBlocks(index);
 	for (uint32 i = 0; i < n; i++)
 	{
@@ -80,8 +89,9 @@ read_tops(Relation index, const BxMetaPageData *meta, uint32 first, uint32 n,
 }
 
 /*
- * What is remembered of an index: the blocks of the top-level pages that exist
- * (0: none known).  Nothing that may change.
+ * The layout's contents of rd_amcache: the block numbers of existing
+ * top-level pages (0 if not known to exist).  Nothing that may change is
+ * cached, except for a size that is used only for sanity checks.
  */
 typedef struct TopCache
 {
@@ -100,8 +110,8 @@ get_cache(Relation index)
 }
 
 /*
- * Fills the cache with the blocks of the first npartitions top-level pages.
- * Leaves it alone if the index has no key yet.
+ * Fills the cache with the block numbers of the first npartitions top-level
+ * pages.  Does nothing if the index has no geometry yet.
  */
 static void
 load_cache(Relation index, uint32 npartitions)
@@ -115,7 +125,7 @@ load_cache(Relation index, uint32 npartitions)
 	if (meta.lg_base == BX_LG_BASE_UNSET)
 		return;
 
-	/* the relation's own memory is for what is complete */
+	/* build it here: a failure must not leave an incomplete cache entry */
 	cache = palloc0(size);
 	cache->geometry.layout = meta.layout;
 	cache->geometry.lg_base = meta.lg_base;
@@ -131,11 +141,12 @@ load_cache(Relation index, uint32 npartitions)
 }
 
 /*
- * A size that the index has had, without asking the system; 0 if it is not
- * known.  VACUUM may have truncated the index since, and nobody tells.  That
- * does no harm: a descriptor that is read with a lock on the index names pages
- * that are there, whatever this says.  It only serves to find out one that is
- * damaged; and if it is too large for that, reading the page fails.
+ * Returns a number of blocks that the index had at some time, without asking
+ * the operating system; 0 if not known.  VACUUM may have truncated the index
+ * since then, and no invalidation is sent.  That is harmless: a descriptor
+ * that is read while holding a lock on the index references existing pages,
+ * whatever the value is.  The value is only used to detect damaged
+ * descriptors; if it is too large to detect one, reading the page fails.
  */
 BlockNumber
 bx_dir_known_blocks(Relation index)
@@ -146,8 +157,9 @@ bx_dir_known_blocks(Relation index)
 }
 
 /*
- * Gets the blocks of the top-level pages of n partitions; 0 where there is
- * none.  What is not known to exist is looked up again.
+ * Gets the block numbers of the top-level pages of n partitions, beginning
+ * with "first"; 0 for a partition without top-level page.  Partitions that
+ * the cache does not know are looked up in the map pages every time.
  */
 void
 bx_dir_tops(Relation index, uint32 first, uint32 n, BlockNumber *tops)
@@ -171,7 +183,10 @@ bx_dir_tops(Relation index, uint32 first, uint32 n, BlockNumber *tops)
 	}
 }
 
-/* Checks a top-level page, on which the caller has a lock. */
+/*
+ * Raises an error unless the buffer is the top-level page of the partition.
+ * The caller holds a lock on the buffer.
+ */
 void
 bx_dir_check_top(Relation index, Buffer buffer, uint32 partition)
 {
@@ -184,8 +199,10 @@ bx_dir_check_top(Relation index, Buffer buffer, uint32 partition)
 }
 
 /*
- * Refuses a descriptor, found at blkno, that cannot be true.  *index_blocks is
- * what the caller last knew of the index's size, or 0.
+ * Raises an error if a descriptor, which was read from block blkno, is
+ * impossible.  *index_blocks is the size of the index as the caller last knew
+ * it, or 0; it is updated if the descriptor references blocks at or beyond
+ * it.
  */
 void
 bx_dir_check_desc(Relation index, BlockNumber blkno, const BxNodeDesc *desc,
@@ -211,10 +228,11 @@ bx_dir_check_desc(Relation index, BlockNumber blkno, const BxNodeDesc *desc,
 }
 
 /*
- * Makes the slices that *desc describes, without bits, and completes *desc:
- * they get a place, and a new generation.  Nobody knows of them until the
- * caller publishes the descriptor.  The caller holds LockPage on the metapage,
- * of which *meta is the content.
+ * Allocates and writes the slices that *desc describes, without bits, and
+ * sets desc->start and a new desc->generation.  No other backend uses the
+ * slices until the caller publishes the descriptor.  The caller holds
+ * LockPage on the metapage, and *meta is its content, which is changed and
+ * written.
  */
 static void
 make_slices(Relation index, BxMetaPageData *meta, int level, uint32 node,
@@ -233,7 +251,10 @@ make_slices(Relation index, BxMetaPageData *meta, int level, uint32 node,
 	}
 }
 
-/* Makes the slices of a node for so many keys per child; see make_slices. */
+/*
+ * Allocates the slices of a node for the given number of keys per child; see
+ * make_slices.
+ */
 void
 bx_dir_alloc_slices(Relation index, BxMetaPageData *meta, int level,
 					uint32 node, double keys, double rate, BxNodeDesc *desc)
@@ -243,8 +264,9 @@ bx_dir_alloc_slices(Relation index, BxMetaPageData *meta, int level,
 }
 
 /*
- * Makes slices like those that *old describes, in free pages before block "end";
- * see make_slices.  Returns false, with nothing done, if there is no room.
+ * Allocates slices of the same number, probes and flags as *old, in free
+ * pages before block "end"; see make_slices.  Returns false, with nothing
+ * changed, if there is no sufficient free extent before "end".
  */
 bool
 bx_dir_alloc_before(Relation index, BxMetaPageData *meta, BlockNumber end,
@@ -261,9 +283,9 @@ bx_dir_alloc_before(Relation index, BxMetaPageData *meta, BlockNumber end,
 }
 
 /*
- * Takes a page for the directory, and writes *meta, which it is taken from.
- * Such a page never moves, so it should not be at the end, where it would keep
- * VACUUM from truncating the file.
+ * Allocates a page for the directory, and writes *meta.  The page is taken
+ * from the free pages if possible: a directory page never moves, and one at
+ * the end of the file would prevent VACUUM from truncating the file.
  */
 static BlockNumber
 take_directory_page(Relation index, BxMetaPageData *meta)
@@ -274,7 +296,7 @@ take_directory_page(Relation index, BxMetaPageData *meta)
 	return blkno;
 }
 
-/* Makes a map page and enters it in *meta, which it writes. */
+/* Creates a map page, enters it in *meta, and writes *meta. */
 static void
 add_map(Relation index, BxMetaPageData *meta, uint32 number)
 {
@@ -293,8 +315,9 @@ add_map(Relation index, BxMetaPageData *meta, uint32 number)
 }
 
 /*
- * Enters a top-level page in its map page.  *meta is the current metapage,
- * which is written if a map page had to be added.
+ * Enters a top-level page in its map page.  *meta is the current content of
+ * the metapage; it is changed and written if a map page has to be added.  The
+ * caller holds LockPage on the metapage, or is the leader of a build.
  */
 void
 bx_dir_publish_top(Relation index, BxMetaPageData *meta, uint32 partition,
@@ -317,9 +340,11 @@ bx_dir_publish_top(Relation index, BxMetaPageData *meta, uint32 partition,
 }
 
 /*
- * Makes the top-level page of a partition, which is still to be published.
- * *meta is the current metapage, for its free pages, and the caller holds
- * LockPage; or NULL if there are none, in a build.
+ * Creates the top-level page of a partition, and returns its block number,
+ * which the caller publishes.  If meta is not NULL, it is the current content
+ * of the metapage, from whose free pages the page is taken, and the caller
+ * holds LockPage on the metapage.  In a build meta is NULL: there are no free
+ * pages.
  */
 BlockNumber
 bx_dir_make_top(Relation index, BxMetaPageData *meta, uint32 partition,
@@ -339,8 +364,9 @@ bx_dir_make_top(Relation index, BxMetaPageData *meta, uint32 partition,
 }
 
 /*
- * Keys per child that the successor of a node should be planned for: what the
- * node holds.  0 if it cannot tell.
+ * Returns the keys per child that the successor of a node should be planned
+ * for, which is the number in the node itself.  Returns 0 if the node has no
+ * slices.
  */
 static double
 keys_of_predecessor(Relation index, int level, uint32 node,
@@ -353,7 +379,7 @@ keys_of_predecessor(Relation index, int level, uint32 node,
 		return 0;
 	bx_dir_check_desc(index, BX_METAPAGE_BLKNO, desc, &index_blocks);
 
-	/* filters in doubt are full, and say nothing */
+	/* filters in doubt are full, so the fill is meaningless */
 	if ((desc->flags & BX_DESC_DOUBT) ||
 		!bx_slices_measure(index, level, node, desc, NULL, &measure))
 		return desc->keys;
@@ -362,7 +388,7 @@ keys_of_predecessor(Relation index, int level, uint32 node,
 	return measure.keys;
 }
 
-/* Sets lg_base at the first key of an index that was made on an empty table. */
+/* Sets lg_base at the first insert into an index that has no geometry. */
 static void
 choose_lg_base(Relation index, BxMetaPageData *meta, double keys_per_page)
 {
@@ -370,7 +396,7 @@ choose_lg_base(Relation index, BxMetaPageData *meta, double keys_per_page)
 	bx_meta_write(index, meta);
 }
 
-/* Calls back for every partition that has a top-level page, in order. */
+/* Calls callback() for every partition that has a top-level page, in order. */
 void
 bx_dir_each_top(Relation index, const BxMetaPageData *meta,
 				BxTopCallback callback, void *arg)
@@ -393,7 +419,9 @@ bx_dir_each_top(Relation index, const BxMetaPageData *meta,
 	pfree(tops);
 }
 
-/* Copies the directory of a partition; false if it has none. */
+/*
+ * Copies the top-level page of a partition.  Returns false if there is none.
+ */
 bool
 bx_dir_read_top(Relation index, uint32 partition, BxTopPageData *top)
 {
@@ -412,9 +440,10 @@ bx_dir_read_top(Relation index, uint32 partition, BxTopPageData *top)
 }
 
 /*
- * Changes entries of a top-level page, in one record: if desc is given, that
- * of a child (or of the partition itself, if child is BX_CHILD_SELF), and if
- * shadow is given, the shadow.
+ * Changes entries of a top-level page, under its exclusive lock and in one
+ * WAL record.  If desc is not NULL, it replaces the descriptor of the child,
+ * or of the partition itself if child is BX_CHILD_SELF.  If shadow is not
+ * NULL, it replaces the shadow.
  */
 void
 bx_dir_update_top(Relation index, uint32 partition, int child,
@@ -443,8 +472,10 @@ bx_dir_update_top(Relation index, uint32 partition, int child,
 }
 
 /*
- * Makes the shadow, whose slices desc describes, the node's own.  Both must be
- * what the caller knows: nobody else may have rebuilt the node meanwhile.
+ * Replaces the descriptor of a node by *desc, which describes the slices of
+ * the shadow, and removes the shadow.  Raises an error if the descriptor or
+ * the shadow is not what the caller passes in *old and *shadow, that is, if
+ * the node has been rebuilt by another backend.
  */
 void
 bx_dir_swap_shadow(Relation index, uint32 partition, int child,
@@ -454,7 +485,10 @@ bx_dir_swap_shadow(Relation index, uint32 partition, int child,
 	BxTopPageData top;
 	BxShadow	none = {0};
 
-	/* whoever changes these has the table's lock, and so do we */
+	/*
+	 * a shadow, and the descriptor of a node that is not empty, change only
+	 * under a self-exclusive lock on the table, which we hold
+	 */
 	if (!bx_dir_read_top(index, partition, &top) ||
 		memcmp(&top.shadow, shadow, sizeof(*shadow)) != 0 ||
 		memcmp(child == BX_CHILD_SELF ? &top.self : &top.child[child], old,
@@ -467,8 +501,9 @@ bx_dir_swap_shadow(Relation index, uint32 partition, int child,
 }
 
 /*
- * Keys per range that a new segment should be planned for: what its
- * predecessor turned out to hold, else what rows of this size come to.
+ * Returns the keys per range that a new segment should be planned for: the
+ * number in its predecessor, or if that is not known, keys_per_range, which
+ * was estimated from the size of a row, up to MAX_FIRST_SLICES.
  */
 static double
 predict_keys(Relation index, uint32 segment, double keys_per_range,
@@ -486,9 +521,10 @@ predict_keys(Relation index, uint32 segment, double keys_per_range,
 }
 
 /*
- * Makes a partition.  The first one starts without a summary, because a small
- * table does not need it; VACUUM adds it.  Later ones get it at once, sized
- * from their predecessor, so that there is no tail without.
+ * Creates a partition.  The first partition starts without a summary, because
+ * a small table does not need one; VACUUM adds it.  Later partitions get a
+ * summary immediately, sized like that of the predecessor, so that the newest
+ * partition is never without one.
  */
 static void
 make_partition(Relation index, BxMetaPageData *meta, uint32 partition,
@@ -515,9 +551,9 @@ make_partition(Relation index, BxMetaPageData *meta, uint32 partition,
 }
 
 /*
- * Makes whatever is missing of the segment for the heap row at tid: the
+ * Creates whatever is missing of the segment for the heap row at tid: the
  * geometry of the index, the partition, the segment.  Call it with no content
- * lock held.
+ * lock held; it acquires and releases LockPage on the metapage.
  */
 void
 bx_dir_make_segment(Relation index, Relation heap, ItemPointer tid)
@@ -529,13 +565,13 @@ bx_dir_make_segment(Relation index, Relation heap, ItemPointer tid)
 	uint32		segment;
 	uint32		partition;
 
-	/* each column leaves a key, and a marker that soon repeats itself */
+	/* assume one distinct key per row and column; markers are few */
 	keys_per_page = bx_geometry_rows_per_page(heap, tid) *
 		IndexRelationGetNumberOfKeyAttributes(index);
 
 	LockPage(index, BX_METAPAGE_BLKNO, ExclusiveLock);
 
-	/* somebody may have done some of it while we waited for the lock */
+	/* another backend may have done this while we waited for the lock */
 	bx_meta_read(index, &meta);
 	if (meta.lg_base == BX_LG_BASE_UNSET)
 		choose_lg_base(index, &meta, keys_per_page);

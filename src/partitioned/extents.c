@@ -1,8 +1,11 @@
 /*-------------------------------------------------------------------------
  *
  * extents.c
- *	  Free pages: taking them, giving them back, and finding those that nothing
- *	  names.
+ *	  Free pages: allocating them, freeing them, and finding the pages that
+ *	  no directory entry references.
+ *
+ * In this file, a page is "named" if the metapage or a directory entry
+ * references it.
  *
  *-------------------------------------------------------------------------
  */
@@ -18,9 +21,10 @@
 #include "partitioned.h"
 
 /*
- * The first free extent of so many pages in the file, or NULL.  It is the first
- * and not the one that fits best, so that pages at the end become free.  The
- * list is a hint, and what is not in the file is no page.
+ * Returns the first free extent in the file that has at least npages pages,
+ * or NULL.  First fit is used instead of best fit, so that pages at the end of
+ * the file become free.  The list is advisory; extents that are not within
+ * the file are ignored.
  */
 BxFreeExtent *
 bx_extents_find(Relation index, BxMetaPageData *meta, uint32 npages)
@@ -42,9 +46,10 @@ bx_extents_find(Relation index, BxMetaPageData *meta, uint32 npages)
 }
 
 /*
- * Takes consecutive pages that nobody uses: free ones, else at the end of the
- * file.  The caller writes *meta, from which they are taken, before it writes
- * to the pages.
+ * Allocates npages consecutive pages: from a free extent, else by extending
+ * the file.  Returns the first block.  Removes the pages from the list in
+ * *meta; the caller must write *meta before it writes to the pages.  The
+ * caller holds LockPage on the metapage, or is the leader of a build.
  */
 BlockNumber
 bx_extents_take(Relation index, BxMetaPageData *meta, uint32 npages)
@@ -63,7 +68,7 @@ bx_extents_take(Relation index, BxMetaPageData *meta, uint32 npages)
 	return start;
 }
 
-/* Orders extents by where they are. */
+/* qsort comparator: orders extents by their start. */
 static int
 compare_extents(const void *a, const void *b)
 {
@@ -74,8 +79,9 @@ compare_extents(const void *a, const void *b)
 }
 
 /*
- * Adds an extent to the free ones: joins neighbours, and forgets the smallest
- * if there are too many, which the next VACUUM finds again.
+ * Adds an extent to the list of free extents, and merges adjacent extents.
+ * If the list overflows, the smallest extent is dropped; the next VACUUM
+ * finds its pages again.
  */
 static void
 add_extent(BxMetaPageData *meta, BlockNumber start, uint32 npages)
@@ -114,9 +120,10 @@ add_extent(BxMetaPageData *meta, BlockNumber start, uint32 npages)
 }
 
 /*
- * Makes the pages of slices that nothing names any more available.  They may
- * be used again at once: whoever still has the old descriptor sees by the
- * generation that they are another's.
+ * Frees the pages of slices that no directory entry references any more.
+ * They may be reused immediately: a backend that still uses the old
+ * descriptor notices by the generation that a page belongs to another node.
+ * Acquires and releases LockPage on the metapage.
  */
 void
 bx_extents_free(Relation index, const BxNodeDesc *desc)
@@ -132,7 +139,7 @@ bx_extents_free(Relation index, const BxNodeDesc *desc)
 	UnlockPage(index, BX_METAPAGE_BLKNO, ExclusiveLock);
 }
 
-/* The blocks of an index that something names. */
+/* The named blocks of an index, as a bitmap. */
 typedef struct NamedBlocks
 {
 	Relation	index;
@@ -159,7 +166,7 @@ mark_slices(NamedBlocks *named, const BxNodeDesc *desc)
 		mark_blocks(named, desc->start, desc->nslices);
 }
 
-/* Marks all pages of the partitions of a map page. */
+/* Marks a map page and all pages of its partitions. */
 static void
 mark_map(NamedBlocks *named, uint32 number, BlockNumber blkno)
 {
@@ -185,9 +192,9 @@ mark_map(NamedBlocks *named, uint32 number, BlockNumber blkno)
 }
 
 /*
- * Writes and logs the last page of the file, which nothing names: pages that
- * were added and never written are not in WAL, and a standby, which replays
- * the list of free pages, would not have them.
+ * Writes and logs the last page of the file, which is not named.  Pages that
+ * were added to the file but never written are not in WAL, and without this a
+ * standby would replay a list of free pages that do not exist there.
  */
 static void
 log_last_page(Relation index, BlockNumber nblocks)
@@ -199,9 +206,9 @@ log_last_page(Relation index, BlockNumber nblocks)
 }
 
 /*
- * Finds the pages that something names.  The caller holds LockPage on the
- * metapage, of which *meta is the content, so there are no pages that somebody
- * has allocated and not yet published.
+ * Finds the named pages.  The caller holds LockPage on the metapage, and
+ * *meta is its content, so no other backend has pages that are allocated and
+ * not yet published.  The caller frees named->bits.
  */
 static void
 find_named(Relation index, const BxMetaPageData *meta, NamedBlocks *named)
@@ -224,7 +231,7 @@ is_named(const NamedBlocks *named, BlockNumber blkno)
 	return (named->bits[blkno / 8] & (1 << (blkno % 8))) != 0;
 }
 
-/* The block behind the last one that something names. */
+/* Returns 1 + the last named block. */
 static BlockNumber
 end_of_named(const NamedBlocks *named)
 {
@@ -236,8 +243,8 @@ end_of_named(const NamedBlocks *named)
 }
 
 /*
- * Makes the list of free extents of *meta anew, from the blocks before "end"
- * that nothing names.  Returns how many there are.
+ * Replaces the list of free extents in *meta by the blocks before "end" that
+ * are not named.  Returns the number of these blocks.
  */
 static BlockNumber
 list_unnamed(BxMetaPageData *meta, const NamedBlocks *named, BlockNumber end)
@@ -262,10 +269,11 @@ list_unnamed(BxMetaPageData *meta, const NamedBlocks *named, BlockNumber end)
 }
 
 /*
- * Finds the pages that nothing names, and makes them available: those of an
- * insert or rebuild that failed, and those that the list of free extents had
- * no room for.  Returns how many there are, and sets *end to the block behind
- * the last one that something names.  Call it with no lock on the metapage.
+ * Finds the pages that are not named, and adds them to the list of free
+ * extents: pages left by a failed insert or rebuild, and pages that did not
+ * fit in the list.  Returns their number, and sets *end to 1 + the last named
+ * block.  The caller must not hold LockPage on the metapage, which is
+ * acquired and released here.
  */
 BlockNumber
 bx_extents_sweep(Relation index, BlockNumber *end)
@@ -293,15 +301,17 @@ bx_extents_sweep(Relation index, BlockNumber *end)
 }
 
 /*
- * Cuts off what lies behind the last page that something names, and returns
- * how many pages are left; *free_pages is how many of these are free.
+ * Truncates the file after the last named page.  Returns the number of pages
+ * left, and in *free_pages how many of them are free.
  *
- * The caller has AccessExclusiveLock on the index, so nobody has a descriptor
- * that names a page at the end, or a pin on one.  LockPage is taken for the
- * rule's sake: there is nobody to wait for.
+ * The caller holds AccessExclusiveLock on the index, so no other backend has
+ * a descriptor that references the truncated pages, or a pin on one of them.
+ * LockPage on the metapage is acquired only because every change of the
+ * metapage requires it: no other backend can hold it.
  *
- * First the list forgets the pages, then they go.  If it stops in between, they
- * are pages that nothing names, which the next VACUUM finds.
+ * The pages are removed from the list before the file is truncated.  A
+ * failure in between leaves pages that are not named, which the next VACUUM
+ * finds.
  */
 BlockNumber
 bx_extents_truncate(Relation index, BlockNumber *free_pages)
@@ -324,7 +334,7 @@ bx_extents_truncate(Relation index, BlockNumber *free_pages)
 		RelationTruncate(index, end);
 	UnlockPage(index, BX_METAPAGE_BLKNO, ExclusiveLock);
 
-	/* it knows a size that the index no longer has */
+	/* the cached size is out of date */
 	bx_geometry_forget(index);
 	pfree(named.bits);
 	return end;

@@ -1,11 +1,12 @@
 /*-------------------------------------------------------------------------
  *
  * insert.c
- *	  Inserting: the keys of a row go to a segment and its summary.
+ *	  Inserting: sets the bits of a row's keys in its segment and in the
+ *	  summary.
  *
- * A row's range belongs to one segment, whose directory entry is remembered
- * from row to row and compared under the top-level page's share lock before
- * it is relied on.
+ * The range of a row belongs to one segment.  The directory entry of the
+ * segment is cached from row to row.  Before it is used, it is compared with
+ * the top-level page, under a share lock on that page.
  *
  *-------------------------------------------------------------------------
  */
@@ -18,7 +19,7 @@
 
 typedef struct PartitionedInsert
 {
-	bool		loaded;			/* the rest is valid */
+	bool		loaded;			/* the following fields are valid */
 	uint8		lg_base;
 	uint32		segment;
 	BlockNumber top;
@@ -26,15 +27,18 @@ typedef struct PartitionedInsert
 	BxNodeDesc	node;
 	BxShadow	shadow;
 
-	/* the markers that have been set in these slices for this range */
+	/*
+	 * the markers already set for marked_range in the slices of the cached
+	 * entry
+	 */
 	uint32		marked_range;
 	uint64		marked[INDEX_MAX_KEYS];
 
-	/* 1 + the last segment that was put in doubt in its summary, or 0 */
+	/* 1 + the segment that was last put in doubt in its summary, or 0 */
 	uint64		doubtful;
 } PartitionedInsert;
 
-/* A slice page that is to get a key, pinned. */
+/* A slice page in which a key is to be set, pinned. */
 typedef struct SliceTarget
 {
 	int			level;
@@ -59,7 +63,10 @@ forget_marks(PartitionedInsert *state, uint32 range)
 	memset(state->marked, 0, sizeof(state->marked));
 }
 
-/* Copies the directory entry for a heap block; false if there is none yet. */
+/*
+ * Copies the directory entry for a heap block.  Returns false if the index
+ * has no geometry, or if the partition or the segment does not exist yet.
+ */
 static bool
 copy_entry(PartitionedInsert *state, Relation index, BlockNumber heap_blkno)
 {
@@ -93,7 +100,10 @@ copy_entry(PartitionedInsert *state, Relation index, BlockNumber heap_blkno)
 	return state->node.state != BX_NODE_EMPTY;
 }
 
-/* Loads the directory entry for a heap row, and makes it if there is none. */
+/*
+ * Loads the directory entry for a heap row, and creates it if necessary.
+ * Call it with no content lock held.
+ */
 static void
 load_entry(PartitionedInsert *state, Relation index, Relation heap,
 		   ItemPointer tid)
@@ -105,7 +115,10 @@ load_entry(PartitionedInsert *state, Relation index, Relation heap,
 	state->loaded = true;
 }
 
-/* Pins the page of a node that the key belongs in, if the node has slices. */
+/*
+ * If the node has slices, pins the page that the key belongs to, and appends
+ * it to the targets.  Returns the new number of targets.
+ */
 static int
 add_target(SliceTarget *targets, int n, Relation index, int level, uint32 node,
 		   const BxNodeDesc *desc, int child, uint64 key)
@@ -133,9 +146,11 @@ has_key(const SliceTarget *target)
 }
 
 /*
- * Whether the key's bits are all set, and will be after a crash, if our commit
- * is.  A look without lock may see bits whose WAL record is not written yet:
- * it is good enough for "no" only.  The share lock waits for that record.
+ * Returns whether all bits of the key are set, and will also be set after a
+ * crash if our transaction commits.  A check without lock may see bits whose
+ * WAL record has not been written yet, so its result is only used if it is
+ * "no".  Whoever set the bits held the exclusive lock until the WAL record
+ * was written, so the share lock waits for that record.
  */
 static bool
 surely_has_key(const SliceTarget *target)
@@ -151,7 +166,7 @@ surely_has_key(const SliceTarget *target)
 	return result;
 }
 
-/* Where the key's bits are. */
+/* Computes the positions of the key's bits. */
 static void
 locate_bits(const SliceTarget *target, BxPageBits *bits)
 {
@@ -171,10 +186,10 @@ locate_bits(const SliceTarget *target, BxPageBits *bits)
 }
 
 /*
- * Sets a key's bits in the pages, of which there is at most one for each
- * level, upper level first.  The caller holds the top-level page's share lock
- * and has seen there that the descriptors are current, so the pages cannot
- * change hands meanwhile.
+ * Sets the bits of a key in the targets.  There is at most one target per
+ * level, upper level first.  The caller holds the share lock on the top-level
+ * page, and has verified under that lock that the descriptors are current, so
+ * the slices cannot be replaced meanwhile.
  */
 static void
 set_key(Relation index, const SliceTarget *targets, int n)
@@ -205,9 +220,10 @@ set_key(Relation index, const SliceTarget *targets, int n)
 }
 
 /*
- * Sets the bits of a key of a row in this range, on all levels, and in the
- * shadow if there is one.  Returns false, with nothing done, if the directory
- * entry has changed.  The caller has pinned the top-level page.
+ * Sets the bits of a key in the given range, on all levels, and in the shadow
+ * if there is one.  Returns false, without setting any bit, if the directory
+ * entry has changed.  The caller holds a pin, but no lock, on the top-level
+ * page.
  */
 static bool
 insert_key(PartitionedInsert *state, Relation index, Buffer topbuf,
@@ -222,7 +238,7 @@ insert_key(PartitionedInsert *state, Relation index, Buffer topbuf,
 	int			n;
 	bool		current;
 
-	/* all reading is done before the lock is taken */
+	/* read all pages before the lock is taken */
 	nmain = add_target(targets, nmain, index, BX_LEVEL_PARTITION, partition,
 					   &state->summary, up, key);
 	nmain = add_target(targets, nmain, index, BX_LEVEL_SEGMENT,
@@ -252,6 +268,11 @@ insert_key(PartitionedInsert *state, Relation index, Buffer topbuf,
 	return current;
 }
 
+/*
+ * Adds the keys of a row to its segment and its summary, one key at a time;
+ * see BxLayout.  Call it with no content lock held.  No lock or pin is held
+ * on exit.  Creates the segment if it does not exist.
+ */
 void
 bx_partitioned_insert(BxInsert *insert, Relation heap, ItemPointer tid,
 					  const BxRowKeys *row)
@@ -276,8 +297,9 @@ bx_partitioned_insert(BxInsert *insert, Relation heap, ItemPointer tid,
 		&state->marked[i - row->nvalues];
 
 		/*
-		 * A marker that an earlier row has set in these very slices is set:
-		 * the value's key has just found that they are still current.
+		 * A marker that an earlier row has set in the same slices need not be
+		 * set again: the comparison for the value's key has just shown that
+		 * the slices are still current.
 		 */
 		if (mark && *mark == row->keys[i] && row->nvalues > 0)
 			continue;
@@ -292,7 +314,7 @@ bx_partitioned_insert(BxInsert *insert, Relation heap, ItemPointer tid,
 	ReleaseBuffer(topbuf);
 }
 
-/* Makes a child's filter in the slices of a node match everything. */
+/* Makes the filter of a child match everything, in all slices of the node. */
 static void
 doubt_child(Relation index, int level, uint32 node, const BxNodeDesc *desc,
 			int child)
@@ -312,9 +334,10 @@ doubt_child(Relation index, int level, uint32 node, const BxNodeDesc *desc,
 }
 
 /*
- * Puts the range of a heap page in doubt, and its segment in the summary, and
- * flags it for VACUUM.  The caller has the lock on the heap that keeps VACUUM
- * out, so nobody else changes the entries of nodes that have slices.
+ * Puts the range of a heap page in doubt in its segment, puts the segment in
+ * doubt in the summary, and sets the flag in both descriptors so that VACUUM
+ * rebuilds them.  The caller holds a lock on the heap that excludes VACUUM,
+ * so no other backend changes the descriptors of nodes that have slices.
  */
 void
 bx_partitioned_insert_doubt(BxInsert *insert, Relation heap, ItemPointer tid)

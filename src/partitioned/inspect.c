@@ -1,12 +1,13 @@
 /*-------------------------------------------------------------------------
  *
- * partitioned_check.c
- *	  What the functions that show, verify and estimate an index need to know
- *	  of layout "partitioned".
+ * inspect.c
+ *	  The part of layout "partitioned" for the functions that show, verify and
+ *	  estimate an index.
  *
- * All of this runs beside inserts, and VACUUM may replace a node's slices
- * meanwhile.  A page that is not what a descriptor says is damaged only if the
- * descriptor, read again, is still the same; see src/README.
+ * These functions run concurrently with inserts, and VACUUM may replace the
+ * slices of a node meanwhile.  A page that does not match its descriptor is
+ * damaged only if the descriptor, when read again, has not changed; see
+ * src/README.
  *
  *-------------------------------------------------------------------------
  */
@@ -19,7 +20,7 @@
 
 #include "partitioned.h"
 
-/* A node whose slices are looked at, and where its descriptor stands. */
+/* A node whose slices are inspected, and the place of its descriptor. */
 typedef struct NodeRef
 {
 	int			level;
@@ -36,7 +37,7 @@ partition_of(const NodeRef *node)
 		node->number / BX_FANOUT;
 }
 
-/* The node's descriptor in a copy of its top-level page. */
+/* Returns the node's descriptor in a copy of its top-level page. */
 static BxNodeDesc *
 find_desc(const NodeRef *node, BxTopPageData *top)
 {
@@ -47,9 +48,11 @@ find_desc(const NodeRef *node, BxTopPageData *top)
 }
 
 /*
- * Copies a node's descriptor anew.  If it has not changed, what has been found
- * is damage, and raised as such.  A shadow that has changed is gone: there may
- * be another now, of another node.
+ * Copies the descriptor of a node again, because "problem" was found at
+ * blkno.  If the descriptor has not changed, the problem is damage, and an
+ * error is raised.  If the descriptor of a shadow has changed, the shadow is
+ * gone and node->desc becomes empty: the current shadow may belong to another
+ * node.
  */
 static void
 refresh_or_fail(Relation index, NodeRef *node, BlockNumber blkno,
@@ -68,7 +71,11 @@ refresh_or_fail(Relation index, NodeRef *node, BlockNumber blkno,
 	bx_dir_check_desc(index, node->top, &node->desc, &index_blocks);
 }
 
-/* Reads a page of a node and locks it; *problem says what is wrong with it. */
+/*
+ * Reads a slice page of a node, and locks it in share mode.  Returns the
+ * buffer, and sets *problem to a description of what is wrong with the page,
+ * or to NULL.
+ */
 static Buffer
 read_slice(Relation index, const NodeRef *node, uint32 slice,
 		   BufferAccessStrategy strategy, const char **problem)
@@ -107,7 +114,10 @@ show_directory_page(WalkState *state, BlockNumber blkno)
 	state->callback(state->arg, &unit);
 }
 
-/* Describes a node that has slices, with a measure of its filters. */
+/*
+ * Fills in *unit from the descriptor of a node, and if it has slices, from a
+ * measurement of its filters.
+ */
 static void
 describe_node(WalkState *state, NodeRef *node, double target, BxUnit *unit)
 {
@@ -208,8 +218,8 @@ bx_partitioned_walk(Relation index, const BxMetaPageData *meta,
 }
 
 /*
- * Checking what names pages
- * -------------------------
+ * Checking references to pages
+ * ----------------------------
  */
 typedef struct ClaimState
 {
@@ -218,7 +228,10 @@ typedef struct ClaimState
 	BlockNumber index_blocks;
 } ClaimState;
 
-/* Checks an entry of the top-level page at blkno, and claims what it names. */
+/*
+ * Verifies a descriptor of the top-level page at blkno, and claims the pages
+ * that it references.
+ */
 static void
 claim_node(ClaimState *state, BlockNumber blkno, const BxNodeDesc *desc)
 {
@@ -290,7 +303,7 @@ bx_partitioned_check_claims(BxCheck *check, const BxMetaPageData *meta)
 			bx_check_claim(check, BX_METAPAGE_BLKNO, meta->map[i], 1);
 	}
 
-	/* the blocks that are remembered may hide what the map pages say now */
+	/* drop the cached block numbers, which may differ from the map pages */
 	bx_geometry_forget(check->index);
 	bx_dir_each_top(check->index, meta, claim_partition, &state);
 }
@@ -301,9 +314,9 @@ bx_partitioned_check_claims(BxCheck *check, const BxMetaPageData *meta)
  */
 
 /*
- * Says what is wrong with the rows of a slice page, or returns NULL.  A bit in
- * the hole between pd_lower and pd_upper is lost when the page is restored
- * from an image in WAL.
+ * Returns a description of what is wrong with the rows of a slice page, or
+ * NULL.  A bit in the hole between pd_lower and pd_upper would be lost when
+ * the page is restored from a full-page image in WAL.
  */
 static const char *
 find_problem_of_rows(Page page)
@@ -367,7 +380,10 @@ check_partition(void *arg, uint32 partition, BlockNumber blkno)
 		check_node(check, &node);
 	}
 
-	/* one that is swapped meanwhile has gone to where we have been */
+	/*
+	 * a shadow swapped in meanwhile is now a node already visited; it is
+	 * skipped
+	 */
 	if (top.shadow.desc.state == BX_NODE_PRESENT)
 	{
 		node.is_shadow = true;
@@ -392,20 +408,22 @@ bx_partitioned_check_pages(BxCheck *check)
  * Checking keys
  * -------------
  *
- * The rows are those that a snapshot sees, and descriptors are copied after it
- * was taken, so all that holds for a search (src/README) holds here.
+ * The rows are those that a snapshot sees, and descriptors are copied after
+ * the snapshot was taken, so the argument for searches in src/README applies
+ * here as well.
  */
 typedef struct KeyState
 {
 	bool		loaded;
 	uint32		partition;
-	BlockNumber blkno;			/* its top-level page, 0 if it has none */
+	BlockNumber blkno;			/* block of its top-level page, 0 if it has
+								 * none */
 	BxTopPageData top;
-	uint64	   *hashes;			/* of the keys, for a level */
+	uint64	   *hashes;			/* hashes of the keys for the current level */
 	Size		allocated;
 } KeyState;
 
-/* in the order of slices */
+/* sorts hashes in the order of their slices */
 #define ST_SORT sort_hashes
 #define ST_ELEMENT_TYPE uint64
 #define ST_COMPARE(a, b) \
@@ -426,7 +444,10 @@ load_partition(BxCheck *check, KeyState *state, uint32 partition)
 	state->loaded = true;
 }
 
-/* Looks for the hashes, of one slice at a time, in the filters of a child. */
+/*
+ * Looks up the hashes, one slice at a time, in the filter of a child.  Raises
+ * an error if one is missing.
+ */
 static void
 check_hashes(BxCheck *check, NodeRef *node, int child, uint32 range,
 			 const uint64 *hashes, Size n)
@@ -485,7 +506,7 @@ check_level(BxCheck *check, KeyState *state, int level, uint32 number,
 	sort_hashes(state->hashes, nkeys);
 	check_hashes(check, &node, child, range, state->hashes, nkeys);
 
-	/* perhaps a newer one */
+	/* keep the descriptor, which may have been refreshed */
 	*desc = node.desc;
 }
 
@@ -513,8 +534,9 @@ bx_partitioned_check_keys(BxCheck *check, uint32 range, const uint64 *keys,
  */
 
 /*
- * Slices of a node with so many keys per child.  These are not known exactly,
- * and differ from node to node, so that some have a slice more or less.
+ * Returns the expected number of slices of a node.  The keys per child are
+ * not known exactly and differ between nodes, so that some nodes have a slice
+ * more or less; hence the mean over 3% less and more keys.
  */
 static double
 expect_slices(double keys, double rate)
@@ -524,7 +546,10 @@ expect_slices(double keys, double rate)
 			bx_filter_plan(keys * 1.03, rate, BX_SLICE_ROWS).nslices) / 3.0;
 }
 
-/* Pages of an index that CREATE INDEX would make, as partitioned.c does. */
+/*
+ * Returns the number of pages of an index that CREATE INDEX would build
+ * (build.c), and fills in its statistics.
+ */
 double
 bx_partitioned_estimate(const BxTableModel *model, uint8 lg_base, double rate,
 						BxStats *stats)

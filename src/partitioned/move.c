@@ -1,23 +1,24 @@
 /*-------------------------------------------------------------------------
  *
  * move.c
- *	  VACUUM's moving of filters, layout "partitioned": from the end of the
- *	  file to free pages before, so that the file can be truncated.
+ *	  VACUUM's compaction of layout "partitioned": moves filters from the
+ *	  end of the file to free pages, so that the file can be truncated.
  *
- * A rebuild needs pages for the new slices while the old ones are in use.  A
- * large node, like a summary, finds no room and goes to the end of the file;
- * then its old pages are free, and the file cannot be truncated.  So VACUUM
- * moves it:
+ * A rebuild needs pages for the new slices while the old ones are still in
+ * use.  A large node, such as a summary, does not fit in the free pages and
+ * is placed at the end of the file.  Afterwards its old pages are free, but
+ * the file cannot be truncated.  So VACUUM moves the node:
  *
- *	1. Allocate as many slices in free pages, with a new generation, and
- *	   publish them as the shadow.  From now on inserters set bits in both.
- *	2. Copy the bits of each page to the new one, by OR.
+ *	1. Allocate the same number of slices in free pages, with a new
+ *	   generation, and publish them as the shadow.  From now on inserters
+ *	   set their bits in both.
+ *	2. OR the bits of each old page into the new page.
  *	3. Swap, as after a rebuild, and free the old pages.
  *
- * No bit is lost: it was set before the publication, and then it is on the old
- * page when step 2 reads that, or after it, and then it is in both.  What a
- * failure leaves is what a rebuild leaves: a shadow, which the next VACUUM
- * drops.
+ * No bit is lost.  A bit that is set before the publication is on the old
+ * page when step 2 reads that page; a bit that is set after the publication
+ * is set in both pages.  A failure leaves a shadow, as a failed rebuild does,
+ * and the next VACUUM drops it.
  *
  *-------------------------------------------------------------------------
  */
@@ -29,23 +30,23 @@
 #include "partitioned.h"
 
 /*
- * Pages are moved if at least this part of the file is free.  Then at most
- * three are written and logged for each that can be given back, and a rebuild
- * has written as many before.
+ * Pages are moved if at least 1/MOVE_FRACTION of the file is free.  Then at
+ * most three pages are written and logged for each page that can be given
+ * back; a rebuild has written the same number before.
  */
 #define MOVE_FRACTION		4
 
-/* Room that is left between the pages, in parts of what is in use. */
+/* 1/MOVE_SLACK of the pages in use may remain free between them. */
 #define MOVE_SLACK			8
 
 typedef struct Move
 {
 	BxRepair   *repair;
 	BlockNumber end;			/* where the file should end */
-	uint32		moved;			/* pages */
+	uint32		moved;			/* pages moved */
 } Move;
 
-/* The slices that are moved. */
+/* The slices to be moved. */
 typedef struct Slices
 {
 	int			level;
@@ -56,8 +57,9 @@ typedef struct Slices
 } Slices;
 
 /*
- * Makes empty slices for the copy, and publishes them as the shadow.  Returns
- * false, with nothing done, if there is no room for them.
+ * Step 1: allocates empty slices for the copy, and publishes them as the
+ * shadow.  Returns false, with nothing changed, if there is no room before
+ * the desired end.  Acquires and releases LockPage on the metapage.
  */
 static bool
 publish_copy(const Move *move, const Slices *old, BxShadow *shadow)
@@ -80,7 +82,7 @@ publish_copy(const Move *move, const Slices *old, BxShadow *shadow)
 	return done;
 }
 
-/* Reads the rows of a slice; false if it has no bits. */
+/* Copies the rows of a slice.  Returns false if the slice has no bits. */
 static bool
 read_rows(const Move *move, const Slices *old, uint32 slice, char *rows)
 {
@@ -104,7 +106,10 @@ read_rows(const Move *move, const Slices *old, uint32 slice, char *rows)
 	return has_bits;
 }
 
-/* Moves slices to free pages before them, if there are: the three steps. */
+/*
+ * Moves slices to free pages before the desired end, if there is room, in the
+ * three steps described at the top of this file.
+ */
 static void
 move_slices(Move *move, const Slices *old)
 {
@@ -130,7 +135,7 @@ move_slices(Move *move, const Slices *old)
 	move->moved += old->desc.nslices;
 }
 
-/* Moves the slices of a descriptor, if they are behind the end. */
+/* Moves the slices of a descriptor, if they extend beyond the desired end. */
 static void
 move_if_behind(Move *move, int level, uint32 node, uint32 partition, int child,
 			   const BxNodeDesc *desc)
@@ -145,14 +150,20 @@ move_if_behind(Move *move, int level, uint32 node, uint32 partition, int child,
 		move_slices(move, &old);
 }
 
-/* Moves what is behind the end, the summary first: it needs most room. */
+/*
+ * Moves the slices of a partition that extend beyond the desired end.  The
+ * summary is moved first, because it needs the most room.
+ */
 static void
 move_partition(void *arg, uint32 partition, BlockNumber blkno)
 {
 	Move	   *move = arg;
 	BxTopPageData top;
 
-	/* there is a single place for a shadow, and VACUUM may have left one */
+	/*
+	 * there is only one place for a shadow, and a failed rebuild may have
+	 * left one
+	 */
 	if (!bx_dir_read_top(move->repair->index, partition, &top) ||
 		top.shadow.desc.state != BX_NODE_EMPTY)
 		return;
@@ -163,7 +174,7 @@ move_partition(void *arg, uint32 partition, BlockNumber blkno)
 					   partition, c, &top.child[c]);
 }
 
-/* Pages of the directory never move. */
+/* Directory pages never move, so the end cannot be before them. */
 static void
 keep_top(void *arg, uint32 partition, BlockNumber blkno)
 {
@@ -172,7 +183,7 @@ keep_top(void *arg, uint32 partition, BlockNumber blkno)
 	move->end = Max(move->end, blkno + 1);
 }
 
-/* Sets where the file should end: what lies behind is moved. */
+/* Sets the desired end of the file: slices beyond it are moved. */
 static void
 choose_end(Move *move, const BxMetaPageData *meta, BlockNumber used)
 {
@@ -183,9 +194,9 @@ choose_end(Move *move, const BxMetaPageData *meta, BlockNumber used)
 }
 
 /*
- * Moves filters from the end of the file to free pages, if that leaves enough
- * free pages at the end to give back.  The caller has a lock on the heap that
- * keeps other rebuilds away.
+ * Moves filters from the end of the file to free pages, if that makes enough
+ * pages at the end free to truncate the file.  The caller holds a lock on the
+ * heap that excludes concurrent rebuilds.
  */
 void
 bx_move_compact(BxRepair *repair)

@@ -1,17 +1,18 @@
 /*-------------------------------------------------------------------------
  *
  * node.c
- *	  Makes the slices of a node from the keys of its children, in a build.
+ *	  Builds the slices of a node from the keys of its children.
  *
- * The keys are collected in memory until all of them are known; only then is
- * the node's size chosen, and its bits are set.  If they do not fit, the size
- * is chosen from what has come so far, and from then on the bits are kept
- * instead of the keys.  If even these do not fit, they are made for a part of
- * the slices at a time, and ORed into the pages as often as the memory for
- * keys is full.
+ * The keys are collected in memory until the node is complete.  Then its size
+ * is chosen and its bits are set.  If the keys do not fit in memory, the size
+ * is chosen from the keys collected so far, and from then on the bits are
+ * kept in memory instead of the keys.  If the bits do not fit either, then
+ * each time the memory for keys is full, the bits are computed for a part of
+ * the slices at a time and ORed into the pages.
  *
- * In memory the bits of a slice are kept by child, eight of them together, in
- * planes (filter.h), and are transposed when the pages are written.
+ * In memory the bits of a slice are stored in planes, one for every eight
+ * children (filter/filter.h).  They are transposed when the pages are
+ * written.
  *
  *-------------------------------------------------------------------------
  */
@@ -26,17 +27,20 @@
 
 #include "partitioned.h"
 
-/* Bytes of a plane, and of a slice's. */
+/* Size of a plane, and of all planes of a slice. */
 #define PLANE_BYTES		BX_PLANE_BYTES(BX_SLICE_ROWS)
 #define SLICE_BYTES		(PLANE_BYTES * BX_PLANES)
 
-/* However small a participant's share of memory is, it keeps so many keys. */
+/* Minimum number of keys that are kept in memory. */
 #define FEWEST_KEPT_KEYS		1024
 
-/* Keys whose bits are set before the next look for interrupts. */
+/* Number of keys whose bits are set between two checks for interrupts. */
 #define KEYS_AT_ONCE	65536
 
-/* Keys of one child that lie together in BxNodeWriter.keys. */
+/*
+ * A run of keys of one child in BxNodeWriter.keys; it starts where the
+ * previous run ends.
+ */
 typedef struct Run
 {
 	int			child;
@@ -49,35 +53,44 @@ struct BxNodeWriter
 	pg_atomic_uint32 *next_generation;
 	int			level;
 	uint32		node;
-	double		rate;			/* target */
-	Size		limit;			/* keys that may be kept in memory */
-	uint32		window_size;	/* slices whose bits may be */
+	double		rate;			/* target false-positive rate */
+	Size		limit;			/* maximum number of keys in memory */
+	uint32		window_size;	/* maximum number of slices whose bits are in
+								 * memory */
 
 	uint64	   *keys;
 	Size		nkeys;
 	Size		allocated;
 	Run			runs[BX_FANOUT];
 	int			nruns;
-	BxMask		doubt;			/* children whose filter must match all */
+	BxMask		doubt;			/* children whose filter must match everything */
 
-	/* for the size: distinct keys of the children that are complete */
+	/*
+	 * to choose the size: sum of squares of the distinct keys of complete
+	 * children
+	 */
 	double		squares;
 	int			nchildren;
-	double		open_keys;		/* and of the one that is not */
-	double		open_done;		/* how much of it is done */
+	double		open_keys;		/* distinct keys of the incomplete child */
+	double		open_done;		/* fraction of that child that has been read */
 
 	BxAddKeys	add_keys;
-	uint8	   *planes;			/* by eight children, slice of the window, row */
-	uint8	   *scratch;		/* a plane of each slice, for one child's
-								 * keys; all zero between uses */
-	uint32		planes_slices;	/* slices for which there is memory */
-	bool		written;		/* the pages have been written before */
+	uint8	   *planes;			/* indexed by child / 8, slice in the window,
+								 * row */
+	uint8	   *scratch;		/* one plane for each slice, for the keys of
+								 * one child; all zero between uses */
+	uint32		planes_slices;	/* slices for which memory is allocated */
+	bool		written;		/* all pages have been written at least once */
 
-	BxNodeDesc	previous;		/* the last node that was written */
-	BxNodeDesc	desc;			/* state is present once it has a size */
+	BxNodeDesc	previous;		/* the previous node that has slices */
+	BxNodeDesc	desc;			/* state is BX_NODE_PRESENT once the size is
+								 * chosen */
 };
 
-/* Makes a writer for the nodes of a level. */
+/*
+ * Creates a writer for the nodes of a level.  "memory" is its memory budget
+ * in bytes.
+ */
 BxNodeWriter *
 bx_node_create(BxBuild *build, int level, double rate, Size memory)
 {
@@ -124,7 +137,7 @@ bx_node_start(BxNodeWriter *writer, uint32 node)
 	writer->written = false;
 }
 
-/* Keys per child that the node should be planned for. */
+/* Returns the keys per child that the node should be planned for. */
 static double
 planned_keys(BxNodeWriter *writer)
 {
@@ -140,7 +153,10 @@ planned_keys(BxNodeWriter *writer)
 	return keys;
 }
 
-/* Chooses the node's size, and gets its pages and memory for its bits. */
+/*
+ * Chooses the size of the node, and allocates its pages and the memory for
+ * its bits.
+ */
 static void
 choose_size(BxNodeWriter *writer)
 {
@@ -167,7 +183,10 @@ choose_size(BxNodeWriter *writer)
 	memset(writer->planes, 0, SLICE_BYTES * n);
 }
 
-/* Sets the bits of the collected keys that fall into n slices. */
+/*
+ * Sets the bits, in memory, of the collected keys that belong to n slices
+ * beginning with "first".
+ */
 static void
 set_bits(BxNodeWriter *writer, uint32 first, uint32 n)
 {
@@ -190,13 +209,19 @@ set_bits(BxNodeWriter *writer, uint32 first, uint32 n)
 			start += part;
 		}
 
-		/* even for a few keys: all runs cost no more than writing the pages */
+		/*
+		 * the merge is cheap even for few keys: all merges together cost no
+		 * more than writing the pages
+		 */
 		bx_filter_merge(&planes, writer->scratch,
 						writer->planes + PLANE_BYTES * n * (run->child / 8));
 	}
 }
 
-/* Writes n slices, whose bits are in memory. */
+/*
+ * Writes n slices, beginning with "first", whose bits are in memory.  Pages
+ * that have been written before are ORed.
+ */
 static void
 write_slices(BxNodeWriter *writer, uint32 first, uint32 n)
 {
@@ -223,14 +248,17 @@ write_slices(BxNodeWriter *writer, uint32 first, uint32 n)
 	}
 }
 
-/* Whether the bits of all slices fit in memory. */
+/* Returns whether the bits of all slices fit in memory. */
 static bool
 bits_fit(const BxNodeWriter *writer)
 {
 	return writer->desc.nslices <= writer->window_size;
 }
 
-/* Sets the bits of all collected keys, and forgets these. */
+/*
+ * Sets the bits of all collected keys, and discards the keys.  If the bits of
+ * all slices do not fit in memory, they are written to the pages.
+ */
 static void
 flush(BxNodeWriter *writer)
 {
@@ -257,9 +285,10 @@ flush(BxNodeWriter *writer)
 }
 
 /*
- * Adds keys to a child; children come in order.  For the size, "distinct" is
- * the number of distinct keys that the child has with these, and "done" the
- * part of it that has been seen.
+ * Adds keys to a child; children are passed in ascending order.  "distinct"
+ * is the number of distinct keys of the child so far, including these, and
+ * "done" the fraction of the child that has been read.  Both are used to
+ * choose the size.
  */
 void
 bx_node_add(BxNodeWriter *writer, int child, const uint64 *keys, Size n,
@@ -293,7 +322,10 @@ bx_node_add(BxNodeWriter *writer, int child, const uint64 *keys, Size n,
 	}
 }
 
-/* The current child is complete, with so many distinct keys. */
+/*
+ * Completes the current child.  "distinct" is the number of its distinct
+ * keys.
+ */
 void
 bx_node_close_child(BxNodeWriter *writer, double distinct)
 {
@@ -306,9 +338,9 @@ bx_node_close_child(BxNodeWriter *writer, double distinct)
 }
 
 /*
- * Completes the node, whose pages are logged here, and describes it.  Returns
- * the rate of its children's filters: the mean over those that have keys or are
- * in doubt.
+ * Completes the node: writes and logs its pages, and sets *desc.  Returns the
+ * mean false-positive rate of the filters of the children that have keys or
+ * are in doubt; 0 if the node is empty.
  */
 double
 bx_node_finish(BxNodeWriter *writer, BxNodeDesc *desc)
@@ -334,7 +366,9 @@ bx_node_finish(BxNodeWriter *writer, BxNodeDesc *desc)
 		log_newpage_range(writer->index, MAIN_FORKNUM, desc->start,
 						  desc->start + desc->nslices, true);
 
-	/* about: those without a key where it was measured count, too, with 0 */
+	/*
+	 * approximate: children with no key in the sampled slice count as rate 0
+	 */
 	nchildren = Max(measure.nchildren, writer->nchildren);
 	return nchildren > 0 ? measure.rate * measure.nchildren / nchildren : 0;
 }

@@ -1,10 +1,10 @@
 /*-------------------------------------------------------------------------
  *
  * partitioned.c
- *	  Layout "partitioned": a tree of nodes, each with the filters of its 128
- *	  children stored transposed in slice pages.
+ *	  Layout "partitioned": a tree of nodes, each with the filters of its
+ *	  128 children stored transposed in slice pages.
  *
- * src/README has the picture, the order of locks and the proofs.
+ * src/README describes the pages, the lock order and why no row is missed.
  *
  *-------------------------------------------------------------------------
  */
@@ -13,17 +13,19 @@
 #include "partitioned.h"
 
 /*
- * Automatic pages_per_range aims at this many keys in a range, so that most
- * of a slice is used.
+ * Automatic pages_per_range aims at this many keys per range, so that most of
+ * a slice is used.
  */
 #define AUTO_RANGE_KEYS		64
 
 /*
- * By measurements with 30 million rows, 75 a page, a partition costs a search
- * in memory 1.2 to 2 microseconds, a heap page 3 to 4 if we look at its rows
- * (rows.c), and 8 to 10 if the executor rechecks them all.  So from p to 2p
- * pages in a range pays if there are more than 4p, or 8p to 17p, partitions;
- * where exactly depends on the machine, and matters little there.
+ * Measured with 30 million rows, 75 per page, in memory: each partition costs
+ * a search 1.2 to 2 microseconds.  Each heap page costs 3 to 4 microseconds
+ * if bloomidx checks its rows (heap/rows.c), and 8 to 10 if the executor
+ * rechecks them all.  So doubling p pages per range to 2p pays if there are
+ * more than 4p partitions in the first case, and 8p to 17p in the second.
+ * The exact limit depends on the machine, and near it the difference is
+ * small.
  */
 #define MANY_PARTITIONS		12
 

@@ -79,19 +79,22 @@ extern void bx_dir_swap_shadow(Relation index, uint32 partition, int child,
 							   const BxNodeDesc *old, const BxShadow *shadow,
 							   const BxNodeDesc *desc);
 
-/* which entry of a top-level page: the partition's own descriptor */
+/* in place of a child's number: the partition's own descriptor, its summary */
 #define BX_CHILD_SELF		(-1)
 
 /*
- * Rate of the summary's filters: this part of all segments is read in vain.
- * At 0.004 that is half a page for each partition, beside the two that are
- * always read; a lower rate would save little more, and cost as much space.
+ * Target false-positive rate of a summary: the fraction of the segments that
+ * are read although they do not contain the key.  At 0.004, a search reads
+ * about half a page more per partition (0.004 * 128), in addition to the two
+ * pages that it always reads.  Halving the rate would save less than that,
+ * and would take more space.
  */
 #define BX_SUMMARY_RATE		0.004
 
 /*
- * A first partition of fewer segments than this gets no summary: reading all
- * its segments is cheap, and the summary would be larger than they are.
+ * The first partition gets no summary while it has fewer segments than this:
+ * reading all its segments is cheap, and the summary would be larger than the
+ * segments.
  */
 #define BX_MIN_SEGMENTS_FOR_SUMMARY		32
 

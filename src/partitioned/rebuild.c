@@ -1,26 +1,28 @@
 /*-------------------------------------------------------------------------
  *
  * rebuild.c
- *	  VACUUM's repair of layout "partitioned": summaries that are missing,
- *	  and filters that are too full, too empty or in doubt.
+ *	  VACUUM's repair of layout "partitioned": creates missing summaries,
+ *	  and rebuilds filters that are too full, too empty or in doubt.
  *
- * New slices are built beside the old ones while everybody goes on:
+ * New slices are built beside the old ones, concurrently with searches and
+ * inserts:
  *
- *	1. Count the keys of the node in the heap, which gives the size.
+ *	1. Count the keys of the node in the heap to determine its size.
  *	2. Allocate slices with a new generation, and publish them as the shadow
  *	   in the top-level page.  From now on inserters set their bits in both,
- *	   for they compare the shadow, too, under the page's share lock.
- *	3. Take the heap's size, read the node's heap pages, and add their keys to
- *	   the shadow.
+ *	   because they also compare the shadow under the page's share lock.
+ *	3. Read the size of the heap, then the heap pages of the node, and add
+ *	   their keys to the shadow.
  *	4. Swap: the shadow becomes the node's descriptor.  Free the old pages.
  *
- * No row is lost: its insert into the index comes after the publication, and
- * then reaches the shadow, or before it, and then the row was on its heap page
- * before step 3 began.
+ * No row is lost.  If the insert of a row into the index follows the
+ * publication, it sets its bits in the shadow.  If it precedes the
+ * publication, the row was on its heap page before step 3 began.
  *
- * A failure between 2 and 4 leaves a shadow that inserters keep filling.  The
- * next VACUUM drops it.  Only one can be at work: VACUUM and
- * bloomidx_summarize() have a lock on the table that excludes each other.
+ * A failure between 2 and 4 leaves a shadow, in which inserters continue to
+ * set bits.  The next VACUUM drops it.  Only one rebuild at a time is
+ * possible, because VACUUM and bloomidx_summarize() hold a self-exclusive
+ * lock on the table.
  *
  *-------------------------------------------------------------------------
  */
@@ -35,31 +37,35 @@
 
 #include "partitioned.h"
 
-/* How often the heap may be read for one node. */
+/*
+ * A node is not rebuilt if filling its slices would read the heap more than
+ * about this many times.
+ */
 #define MAX_PASSES			16
 
-/* The size of a summary is told from so many of its segments. */
+/* The size of a summary is estimated from this many of its segments. */
 #define SEGMENTS_TO_COUNT	4
 
-/* The node at work. */
+/* State of the rebuild of a node. */
 typedef struct Rebuild
 {
 	BxRepair   *repair;
-	BxMetaPageData meta;		/* a copy, for what is frozen */
+	BxMetaPageData meta;		/* a copy; only frozen fields are used */
 	int			level;
 	uint32		node;
 	uint32		partition;
 	int			child;			/* of the top-level page, or BX_CHILD_SELF */
 	BxNodeDesc	old;
-	double		most_keys;		/* that the old slices show, if they tell */
+	double		most_keys;		/* upper bound from the old slices' fill;
+								 * infinity if unknown */
 
-	/* counting */
+	/* step 1: counting */
 	double		range_keys;
 	double		squares;
 	int			counted;
 	BxDistinct	distinct;
 
-	/* writing: the rows of some of the new slices */
+	/* step 3: the rows of a window of the new slices */
 	BxNodeDesc	desc;
 	char	   *window;
 	uint32		first_slice;
@@ -67,7 +73,7 @@ typedef struct Rebuild
 	BxMask		doubt;
 } Rebuild;
 
-/* Ranges that a node of a level covers. */
+/* Returns the number of ranges of a node of the given level. */
 static uint64
 ranges_of_level(int level)
 {
@@ -81,7 +87,10 @@ target_rate(const Rebuild *rebuild)
 		rebuild->meta.false_positive_rate : BX_SUMMARY_RATE;
 }
 
-/* Hands the keys of some ranges, as far as the heap goes, to a callback. */
+/*
+ * Calls callback() with the keys of n ranges, as far as they exist in the
+ * heap.
+ */
 static void
 scan_ranges(Rebuild *rebuild, uint64 first, uint64 n, BxRangeCallback callback)
 {
@@ -89,7 +98,9 @@ scan_ranges(Rebuild *rebuild, uint64 first, uint64 n, BxRangeCallback callback)
 						  callback, rebuild);
 }
 
-/* Counts the keys of a child that is a range. */
+/*
+ * Range callback: counts the keys of a range, which is a child of a segment.
+ */
 static void
 count_range(void *arg, uint32 range, double done, const uint64 *keys,
 			Size nkeys, bool doubt)
@@ -107,7 +118,10 @@ count_range(void *arg, uint32 range, double done, const uint64 *keys,
 	rebuild->range_keys = 0;
 }
 
-/* Counts the keys of a child that is a segment. */
+/*
+ * Range callback: counts the distinct keys of a segment, which is a child of
+ * a partition.
+ */
 static void
 count_segment(void *arg, uint32 range, double done, const uint64 *keys,
 			  Size nkeys, bool doubt)
@@ -118,7 +132,7 @@ count_segment(void *arg, uint32 range, double done, const uint64 *keys,
 		bx_distinct_add(&rebuild->distinct, keys[i]);
 }
 
-/* Counts a summary's keys per segment in some of the segments. */
+/* Estimates the keys per segment of a summary from some of the segments. */
 static void
 count_some_segments(Rebuild *rebuild)
 {
@@ -135,7 +149,10 @@ count_some_segments(Rebuild *rebuild)
 			present[n++] = c;
 	}
 
-	/* spread evenly; the last one may still be filling up */
+	/*
+	 * evenly distributed; the last one, which may still be filling up, is
+	 * counted only if there are no more than SEGMENTS_TO_COUNT
+	 */
 	ncount = Min(SEGMENTS_TO_COUNT, n);
 	for (int i = 0; i < ncount; i++)
 	{
@@ -154,7 +171,10 @@ count_some_segments(Rebuild *rebuild)
 	}
 }
 
-/* Keys per child for which the new slices are planned. */
+/*
+ * Returns the keys per child for which the new slices are planned: the root
+ * mean square over the counted children.
+ */
 static double
 count_keys(Rebuild *rebuild)
 {
@@ -169,7 +189,10 @@ count_keys(Rebuild *rebuild)
 		sqrt(rebuild->squares / rebuild->counted) : 1;
 }
 
-/* Sets the bits of a range's keys, as far as they fall into the window. */
+/*
+ * Range callback: sets the bits of the keys that belong to slices in the
+ * window.
+ */
 static void
 write_range(void *arg, uint32 range, double done, const uint64 *keys,
 			Size nkeys, bool doubt)
@@ -193,14 +216,17 @@ write_range(void *arg, uint32 range, double done, const uint64 *keys,
 		bx_mask_set(&rebuild->doubt, child);
 }
 
-/* Slices that are worked on at once. */
+/* Returns the number of slices that fit in memory at a time. */
 static uint32
 window_slices(const BxRepair *repair)
 {
 	return Max(repair->memory / 8 * 7 / BX_SLICE_SIZE, 1);
 }
 
-/* Whether there is enough memory for a node of so many slices. */
+/*
+ * Returns whether a node of nslices slices can be filled in about MAX_PASSES
+ * passes over the heap; if not, logs a message.
+ */
 static bool
 is_affordable(const Rebuild *rebuild, uint32 nslices)
 {
@@ -216,7 +242,10 @@ is_affordable(const Rebuild *rebuild, uint32 nslices)
 	return false;
 }
 
-/* Makes the new slices and publishes them as shadow. */
+/*
+ * Step 2: allocates the new slices, without bits, and publishes them as the
+ * shadow.  Acquires and releases LockPage on the metapage.
+ */
 static void
 publish_shadow(Rebuild *rebuild, double keys, BxShadow *shadow)
 {
@@ -236,9 +265,9 @@ publish_shadow(Rebuild *rebuild, double keys, BxShadow *shadow)
 }
 
 /*
- * Fills the shadow from the heap, as many slices at a time as fit in memory,
- * so that each is written and logged once.  The heap is read anew for each
- * time.
+ * Step 3: fills the shadow from the heap.  As many slices as fit in memory
+ * are filled at a time, and the heap is read once for each such window, so
+ * that each slice page is written and logged once.
  */
 static void
 fill_shadow(Rebuild *rebuild)
@@ -271,7 +300,7 @@ fill_shadow(Rebuild *rebuild)
 	pfree(rebuild->window);
 }
 
-/* Rebuilds a node: the four steps. */
+/* Rebuilds a node, in the four steps described at the top of this file. */
 static void
 rebuild_node(void *arg)
 {
@@ -306,7 +335,7 @@ rebuild_node(void *arg)
 	rebuild->repair->freed_pages += rebuild->old.nslices;
 }
 
-/* Drops a partition's shadow, if a rebuild has left one behind. */
+/* Drops the shadow of a partition, if a failed rebuild has left one. */
 static void
 drop_shadow(Relation index, uint32 partition)
 {
@@ -324,7 +353,7 @@ drop_shadow(Relation index, uint32 partition)
 	}
 }
 
-/* Takes back what rebuild_node has published. */
+/* Reverts what rebuild_node() has published. */
 static void
 give_up_node(void *arg)
 {
@@ -333,7 +362,10 @@ give_up_node(void *arg)
 	drop_shadow(rebuild->repair->index, rebuild->partition);
 }
 
-/* Whether the fill of a node's filters says that they need more space. */
+/*
+ * Returns whether the fill of a node's filters indicates that they need more
+ * space.
+ */
 bool
 bx_rebuild_is_overfull(const BxNodeDesc *desc, const BxMeasure *measure,
 					   double target)
@@ -343,7 +375,10 @@ bx_rebuild_is_overfull(const BxNodeDesc *desc, const BxMeasure *measure,
 		!(desc->flags & BX_DESC_DOUBT);
 }
 
-/* Whether a partition of so many segments should have a summary. */
+/*
+ * Returns whether a partition with this number of segments should have a
+ * summary.
+ */
 bool
 bx_rebuild_wants_summary(uint32 partition, int segments)
 {
@@ -351,9 +386,9 @@ bx_rebuild_wants_summary(uint32 partition, int segments)
 }
 
 /*
- * Whether a node that has slices should get other ones.  "growing" says that
- * more keys are still to come, so that it is not too empty yet; "doubtful" is
- * the number of children that are themselves in doubt.
+ * Returns whether the slices of a node should be replaced.  "growing" means
+ * that more keys are expected, so that the node is not considered too large;
+ * "doubtful" is the number of children that are themselves in doubt.
  */
 static bool
 needs_other_slices(Rebuild *rebuild, bool growing, int doubtful)
@@ -367,9 +402,9 @@ needs_other_slices(Rebuild *rebuild, bool growing, int doubtful)
 		return false;
 
 	/*
-	 * A busy table always has some rows that are in doubt.  Only if at least
-	 * half of what is in doubt need not be, reading all of it again is worth
-	 * it.
+	 * A busy table always has some rows in doubt.  Reading all the rows again
+	 * is worthwhile only if more than half of the children in doubt can be
+	 * resolved.
 	 */
 	if ((desc->flags & BX_DESC_DOUBT) && measure.nfull > 2 * doubtful)
 		return true;
@@ -382,22 +417,29 @@ needs_other_slices(Rebuild *rebuild, bool growing, int doubtful)
 		return false;
 
 	/*
-	 * The few segments that a summary's keys are counted in may be much
-	 * fuller than the others; of a segment all keys are counted, and the
-	 * bound does no harm.  Without it, the new slices would come out as large
-	 * as the old ones, at every VACUUM.
+	 * The keys of a summary are counted in a few segments, which may have
+	 * many more keys than the others.  Without this bound the new slices
+	 * would become as large as the old ones, at every VACUUM.  (All keys of a
+	 * segment are counted, so for a segment the bound is not needed, but it
+	 * is harmless.)
 	 */
 	rebuild->most_keys = measure.keys;
 	return true;
 }
 
-/* "segments" is how many a partition has. */
+/*
+ * Returns whether a node should be rebuilt.  "segments" is the number of
+ * segments of a partition; see needs_other_slices() for the others.
+ */
 static bool
 needs_rebuild(Rebuild *rebuild, bool growing, int segments, int doubtful)
 {
 	rebuild->most_keys = get_float8_infinity();
 
-	/* what failed for one node would fail for the next, too */
+	/*
+	 * a rebuild that failed for one node would probably fail for the next,
+	 * too
+	 */
 	if (rebuild->repair->failures > 0 || !rebuild->repair->may_rebuild)
 		return false;
 	switch (rebuild->old.state)
@@ -412,7 +454,10 @@ needs_rebuild(Rebuild *rebuild, bool growing, int segments, int doubtful)
 	}
 }
 
-/* Segments of a partition, and how many of them are in doubt. */
+/*
+ * Returns the number of segments of a partition that are not empty, and sets
+ * *doubtful to the number of segments that are in doubt.
+ */
 int
 bx_rebuild_count_segments(const BxTopPageData *top, int *doubtful)
 {
@@ -429,7 +474,7 @@ bx_rebuild_count_segments(const BxTopPageData *top, int *doubtful)
 	return n;
 }
 
-/* Repairs what needs it in one partition. */
+/* Rebuilds the segments and the summary of one partition where necessary. */
 static void
 repair_partition(Rebuild *rebuild, uint32 partition, uint32 last_segment)
 {
@@ -458,7 +503,7 @@ repair_partition(Rebuild *rebuild, uint32 partition, uint32 last_segment)
 						  rebuild);
 	}
 
-	/* the summary last, when the segments are what they can be */
+	/* the summary last: its doubts depend on those of the segments */
 	if (!bx_dir_read_top(index, partition, &top))
 		return;
 	segments = bx_rebuild_count_segments(&top, &doubtful);
@@ -471,7 +516,7 @@ repair_partition(Rebuild *rebuild, uint32 partition, uint32 last_segment)
 		bx_repair_try(rebuild->repair, rebuild_node, give_up_node, rebuild);
 }
 
-/* Repairs all partitions that the heap has, and reclaims pages. */
+/* Repairs all partitions of the heap, and reclaims pages. */
 void
 bx_rebuild_index(BxRepair *repair)
 {

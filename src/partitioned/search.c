@@ -3,10 +3,12 @@
  * search.c
  *	  Searching: from the summaries to the segments to the ranges.
  *
- * A search goes down the tree: the slices of a node tell, for each element,
- * which children may hold it, and only these are visited, with only the
- * elements that may be there.  Elements are kept in the order of their slices,
- * which is the same for all nodes of a level, so each page is read once.
+ * A search descends the tree.  The slices of a node determine, for each
+ * element of the query, which children may contain the element.  Only these
+ * children are visited, and each child is probed only for the elements that
+ * it may contain.  The elements are sorted by the half of the hash that
+ * selects the slice.  That order is the same for all nodes of a level, so
+ * each slice page is read once.
  *
  *-------------------------------------------------------------------------
  */
@@ -29,22 +31,22 @@ typedef struct SearchState
 	BxSearch   *search;
 	Relation	index;
 	BlockNumber index_blocks;
-	int			prefetch;		/* pages to ask for ahead */
+	int			prefetch;		/* prefetch distance in pages; 0 disables */
 	Probe	   *probes[BX_LEVEL_PARTITION + 1]; /* by level */
-	Probe	   *candidates;		/* those for the segment at hand */
+	Probe	   *candidates;		/* probes for the current segment */
 	BxMask	   *masks[BX_LEVEL_PARTITION + 1];	/* by level, then element */
-	int		   *elements;		/* those of the probes at hand */
+	int		   *elements;		/* elements of the current probes */
 	BxMask	   *condition_masks;
 } SearchState;
 
-/* Where a node's descriptor stands: an entry of a pinned top-level page. */
+/* A node: its descriptor, and the pinned top-level page that contains it. */
 typedef struct NodeRef
 {
 	int			level;
 	uint32		node;
 	Buffer		topbuf;
-	BxNodeDesc	desc;			/* a copy, perhaps old */
-	Buffer		slicebuf;		/* a slice that has been pinned ahead, if any */
+	BxNodeDesc	desc;			/* a copy, which may be out of date */
+	Buffer		slicebuf;		/* a slice pinned in advance, or InvalidBuffer */
 } NodeRef;
 
 #define ST_SORT sort_probes
@@ -55,7 +57,10 @@ typedef struct NodeRef
 #define ST_DEFINE
 #include "lib/sort_template.h"
 
-/* An array can have more elements than an ordinary allocation holds. */
+/*
+ * Allocates n items.  An array in a query can have more elements than an
+ * ordinary allocation can hold.
+ */
 static void *
 alloc_array(Size n, Size size)
 {
@@ -71,7 +76,7 @@ init_search_state(SearchState *state, BxSearch *search)
 	state->index = search->index;
 	state->index_blocks = bx_dir_known_blocks(search->index);
 
-	/* one page ahead is not worth the extra look into the buffer table */
+	/* prefetching one page ahead is not worth the buffer table lookup */
 	state->prefetch =
 		get_tablespace_io_concurrency(search->index->rd_rel->reltablespace);
 	state->prefetch = state->prefetch > 1 ? Min(state->prefetch, 32) : 0;
@@ -101,8 +106,8 @@ check_ref(SearchState *state, const NodeRef *ref)
 }
 
 /*
- * Copies a node's descriptor from its directory page anew.  Returns whether
- * it has changed.
+ * Copies the descriptor of a node from its top-level page again, under a
+ * share lock.  Returns whether it has changed.
  */
 static bool
 refresh_desc(SearchState *state, NodeRef *ref)
@@ -126,7 +131,7 @@ slice_block(const BxNodeDesc *desc, const Probe *probe)
 	return desc->start + bx_filter_slice(probe->lh, desc->nslices);
 }
 
-/* Asks for the first of the pages that probing the node will read. */
+/* Prefetches the first page that probing the node will read. */
 static void
 prefetch_node(SearchState *state, const NodeRef *ref, const Probe *probes)
 {
@@ -136,8 +141,9 @@ prefetch_node(SearchState *state, const NodeRef *ref, const Probe *probes)
 }
 
 /*
- * Pins the slice of a probe, and has the processor fetch what of it we will
- * need: most of the time of a search in memory goes into waiting for that.
+ * Pins the slice page of a probe, and prefetches the cache lines that the
+ * probe will read: a search of an index in memory spends most of its time
+ * waiting for these.
  */
 static void
 pin_slice(SearchState *state, NodeRef *ref, const Probe *probe)
@@ -152,9 +158,10 @@ pin_slice(SearchState *state, NodeRef *ref, const Probe *probe)
 }
 
 /*
- * Reads the slice of probes[first] and sets the masks of all probes that fall
- * into it.  Returns the number of the next probe, or -1 if the page is not
- * what the descriptor says.
+ * Reads the slice page of probes[first], under a share lock, and sets the
+ * masks of all probes that belong to the same slice.  Returns the number of
+ * the next probe, or -1 if the page is not the one that the descriptor
+ * describes.
  */
 static int
 probe_slice(SearchState *state, NodeRef *ref, const Probe *probes, int first,
@@ -188,8 +195,9 @@ probe_slice(SearchState *state, NodeRef *ref, const Probe *probes, int first,
 }
 
 /*
- * Probes all slices of a node that are needed.  Returns false if the slices
- * were replaced meanwhile, so that it has to be done again.
+ * Probes the slices of a node that the probes belong to.  Returns false if
+ * the slices were replaced meanwhile; then ref->desc is the new descriptor,
+ * and the caller must probe again.
  */
 static bool
 try_probe_node(SearchState *state, NodeRef *ref, const Probe *probes, int n)
@@ -210,7 +218,7 @@ try_probe_node(SearchState *state, NodeRef *ref, const Probe *probes, int n)
 
 		CHECK_FOR_INTERRUPTS();
 
-		/* keep some distinct slices on their way, if there are several */
+		/* prefetch the next distinct slices, up to the prefetch distance */
 		for (; state->prefetch > 0 && n > 1 && ahead < n &&
 			 distance < state->prefetch; ahead++)
 		{
@@ -239,8 +247,9 @@ try_probe_node(SearchState *state, NodeRef *ref, const Probe *probes, int n)
 }
 
 /*
- * Sets the mask of each probe's element to the children of the node that may
- * hold it, and *result to those that may match the whole query.
+ * Sets the mask of each probe's element to the set of the node's children
+ * that may contain the element, and *result to the set of the children that
+ * may match the whole query.
  */
 static void
 probe_node(SearchState *state, NodeRef *ref, const Probe *probes, int n,
@@ -255,7 +264,10 @@ probe_node(SearchState *state, NodeRef *ref, const Probe *probes, int n,
 						 result);
 }
 
-/* The probes of the elements that a segment may hold, by the summary. */
+/*
+ * Selects the probes for the elements that a segment may contain according to
+ * the summary.  Returns how many there are.
+ */
 static int
 choose_candidates(SearchState *state, int child)
 {
@@ -285,8 +297,8 @@ search_segment(SearchState *state, NodeRef *ref)
 }
 
 /*
- * Pins a partition's top-level page, and has the processor fetch what of it
- * opening the partition will need.
+ * Pins the top-level page of a partition, and prefetches the cache lines that
+ * open_partition() will read.
  */
 static void
 pin_top(SearchState *state, NodeRef *ref, uint32 partition, BlockNumber top)
@@ -302,7 +314,10 @@ pin_top(SearchState *state, NodeRef *ref, uint32 partition, BlockNumber top)
 	__builtin_prefetch(&BxPageGetTop(page)->self);
 }
 
-/* Copies the descriptor of a partition's summary. */
+/*
+ * Copies the descriptor of a partition's summary, under a share lock on the
+ * top-level page.
+ */
 static void
 open_partition(SearchState *state, NodeRef *ref)
 {
@@ -313,7 +328,10 @@ open_partition(SearchState *state, NodeRef *ref)
 	check_ref(state, ref);
 }
 
-/* Gets ready to search a partition, if it is for one element. */
+/*
+ * Pins the slice of the summary in advance, if the query has a single
+ * element.
+ */
 static void
 pin_first_slice(SearchState *state, NodeRef *ref)
 {
@@ -322,7 +340,7 @@ pin_first_slice(SearchState *state, NodeRef *ref)
 		pin_slice(state, ref, &state->probes[BX_LEVEL_PARTITION][0]);
 }
 
-/* Searches a partition, and lets go of its top-level page. */
+/* Searches a partition, and releases the pin on its top-level page. */
 static void
 search_partition(SearchState *state, NodeRef *ref)
 {
@@ -359,8 +377,8 @@ search_partition(SearchState *state, NodeRef *ref)
 	for (int i = 0; i < nsegments; i++)
 	{
 		/*
-		 * which slices several elements need is known only when it comes to
-		 * it
+		 * with several elements, the slices that are needed are not known in
+		 * advance
 		 */
 		if (i + 1 < nsegments && state->search->query->nelements == 1)
 			prefetch_node(state, &segments[i + 1],
@@ -371,8 +389,8 @@ search_partition(SearchState *state, NodeRef *ref)
 }
 
 /*
- * Searches all partitions of the heap, with the top-level pages and summaries
- * of the next ones on their way.
+ * Searches all partitions of the heap, in order.  The top-level pages and
+ * summaries of the following partitions are prefetched meanwhile.
  */
 void
 bx_partitioned_search(BxSearch *search)
@@ -394,10 +412,12 @@ bx_partitioned_search(BxSearch *search)
 	init_search_state(&state, search);
 
 	/*
-	 * A ring of the partitions that are open, of which "lead" are ahead of
-	 * the search, and of the one that comes next.  Each has pages pinned, and
-	 * there may be few buffers.  With a lead of 1 a page is pinned right when
-	 * it is prefetched.
+	 * "opened" is a ring of the partitions that are pinned: the one being
+	 * searched, up to "lead" partitions that are opened ahead of it, and the
+	 * next one to open.  The lead is small, because each of them holds pins,
+	 * and there may be few buffers.  With prefetching the lead is at least 2:
+	 * with a lead of 1, a page would be pinned immediately after it is
+	 * prefetched.
 	 */
 	lead = state.prefetch > 0 ? Max(2, Min(state.prefetch / 2, 4)) : 1;
 	nopened = lead + 2;
@@ -418,7 +438,7 @@ bx_partitioned_search(BxSearch *search)
 			prefetch_node(&state, ref, state.probes[BX_LEVEL_PARTITION]);
 		}
 
-		/* the next one to be searched, if it is in memory by now */
+		/* pin the first slice of the partition to be searched next */
 		if (i + 1 >= 2 * lead && i + 1 - 2 * lead < npartitions &&
 			tops[i + 1 - 2 * lead] != 0)
 			pin_first_slice(&state, &opened[(i + 1 - 2 * lead) % nopened]);

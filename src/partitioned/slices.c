@@ -1,10 +1,10 @@
 /*-------------------------------------------------------------------------
  *
  * slices.c
- *	  The slices of a node: how many there are to be, their pages, writing and
- *	  measuring them.  What a bit means is told by filter/filter.h, and which
- *	  bits a search or an insert looks at is up to it; where they are stored is
- *	  known here.
+ *	  The slices of a node: their number, their pages, writing and
+ *	  measuring them.  The meaning of the bits is defined in
+ *	  filter/filter.h; search.c and insert.c decide which bits to test or
+ *	  to set.
  *
  *-------------------------------------------------------------------------
  */
@@ -19,13 +19,17 @@
 #include "partitioned.h"
 
 /*
- * A node is measured by one slice, or by several if that has fewer keys than
- * this: so few may be a tenth more or less than they should by chance.
+ * The fill of a node is measured in one slice, or in up to MEASURED_SLICES
+ * slices if the first has fewer keys than this: below this number, the
+ * sampling error can be about 10%.
  */
 #define FEW_MEASURED_KEYS		512
 #define MEASURED_SLICES			16
 
-/* Describes slices for so many keys per child, which have no place yet. */
+/*
+ * Initializes a descriptor of slices for the given number of keys per child.
+ * The slices have no pages yet: the caller sets desc->start.
+ */
 void
 bx_slices_plan(double keys, double rate, uint32 generation,
 			   BxNodeDesc *desc)
@@ -40,7 +44,7 @@ bx_slices_plan(double keys, double rate, uint32 generation,
 	desc->state = BX_NODE_PRESENT;
 }
 
-/* Makes a slice page without bits. */
+/* Initializes a slice page without bits. */
 void
 bx_slices_init_page(Page page, int level, uint32 node, uint32 slice,
 					const BxNodeDesc *desc)
@@ -57,9 +61,10 @@ bx_slices_init_page(Page page, int level, uint32 node, uint32 slice,
 }
 
 /*
- * Whether the page is this slice of the node that desc describes.  That makes
- * its rows safe to read; who writes also checks the page's header, by
- * bx_page_check.
+ * Returns whether the page is the given slice of the node that desc
+ * describes.  If so, its rows can be read safely.  A writer must also check
+ * the page header, with bx_page_check().  The caller holds a lock on the
+ * page, or otherwise ensures that the slice is not replaced meanwhile.
  */
 bool
 bx_slices_is_page(Page page, int level, uint32 node, uint32 slice,
@@ -77,7 +82,7 @@ bx_slices_is_page(Page page, int level, uint32 node, uint32 slice,
 		opaque->generation == desc->generation;
 }
 
-/* Makes the filters of some children, in a slice, match everything. */
+/* Makes the filters of the given children match everything in one slice. */
 void
 bx_slices_set_doubt(char *rows, const BxMask *doubt)
 {
@@ -88,8 +93,10 @@ bx_slices_set_doubt(char *rows, const BxMask *doubt)
 }
 
 /*
- * ORs rows into a slice page: other backends may set bits there, too.  wal is
- * false in a build, which logs a node's pages when it is complete.
+ * ORs rows into a slice page, under an exclusive lock, because other backends
+ * may set bits in the page concurrently.  The page is logged if wal is true;
+ * a build passes false, and logs the pages of a node when the node is
+ * complete.
  */
 void
 bx_slices_write(Relation index, int level, uint32 node,
@@ -118,9 +125,10 @@ bx_slices_write(Relation index, int level, uint32 node,
 }
 
 /*
- * Adds up the fill of each child's filter in one slice of a node.  Returns
- * false if that slice is not what desc says: the descriptor is old, or the
- * index is damaged, which is for others to find out.
+ * Adds the fill of each child's filter in one slice to keys[], rates[] and
+ * fill[].  Returns false if the page is not the slice that desc describes:
+ * either the descriptor is out of date or the index is damaged, which the
+ * caller has to find out.
  */
 static bool
 measure_slice(Relation index, int level, uint32 node, const BxNodeDesc *desc,
@@ -153,9 +161,11 @@ measure_slice(Relation index, int level, uint32 node, const BxNodeDesc *desc,
 }
 
 /*
- * Measures a node by the fill of its filters in one slice, which is a fair
- * sample, or in several if the first has few keys.  Returns false if a
- * slice is not what desc says.  The caller has checked the descriptor.
+ * Estimates the keys and the false-positive rates of a node from the fill of
+ * its filters in one slice, which is a fair sample, or in several slices if
+ * the first has few keys.  Returns false if a page is not the slice that desc
+ * describes.  The caller has verified the descriptor with
+ * bx_dir_check_desc().
  */
 bool
 bx_slices_measure(Relation index, int level, uint32 node, const BxNodeDesc *desc,
@@ -211,16 +221,17 @@ bx_slices_measure(Relation index, int level, uint32 node, const BxNodeDesc *desc
 }
 
 /*
- * Notes in the descriptor of a node that has all its bits how many keys it has
- * by their fill, to compare with later, if these are more than it was planned
- * for: children that differ much in size may look fuller than they were
- * planned, because the smallest have no key in the slice that is measured.  If
- * they are fewer, the plan stays, so that VACUUM sees what is too large.
+ * Sets desc->keys to the estimate from the fill, if that is larger than the
+ * planned number; VACUUM compares later estimates with it.  Call it when all
+ * bits of the node are set.  The estimate may exceed the plan if children
+ * differ much in size, because the smallest children have no key in the
+ * measured slice.  If the estimate is smaller, the planned number stays, so
+ * that VACUUM notices a node that is too large.
  */
 void
 bx_slices_set_baseline(BxNodeDesc *desc, const BxMeasure *measure)
 {
-	/* filters in doubt are full, and say nothing */
+	/* filters in doubt are full, so the estimate is meaningless */
 	if (!(desc->flags & BX_DESC_DOUBT) && measure->keys > desc->keys)
 		desc->keys = Min(ceil(measure->keys), (double) PG_UINT32_MAX);
 }

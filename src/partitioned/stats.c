@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * stats.c
- *	  Statistics of an index, and what a search costs by them.
+ *	  Statistics of an index, and estimates of the cost of a search.
  *
  *-------------------------------------------------------------------------
  */
@@ -115,8 +115,8 @@ bx_partitioned_match_fraction(const BxSearchFacts *facts, double elements,
 							 summary_rate(stats));
 
 	/*
-	 * A segment is asked only for those elements that pass its summary; where
-	 * there is none, for all.
+	 * A segment is probed only for the elements that pass its summary, or for
+	 * all elements if there is no summary.
 	 */
 	if (stats->summarized == 0)
 		passes = 1.0;
@@ -124,9 +124,9 @@ bx_partitioned_match_fraction(const BxSearchFacts *facts, double elements,
 }
 
 /*
- * A partition without summary has all its segments read; the first is one,
- * until VACUUM or CREATE INDEX finds it large enough.  Pages that several
- * elements share are read once.
+ * All segments of a partition without a summary are read.  The first
+ * partition has none until VACUUM or CREATE INDEX finds that it has enough
+ * segments.  A page that several elements have in common is read once.
  */
 void
 bx_partitioned_search_cost(const BxSearchFacts *facts, double elements,
@@ -145,10 +145,13 @@ bx_partitioned_search_cost(const BxSearchFacts *facts, double elements,
 	double		visited;
 
 	if (stats->partitions == 0)
-		open = 1;				/* nothing counted yet */
+		open = 1;				/* no statistics yet */
 	open_segments = Min(segments, open * BX_FANOUT);
 
-	/* segments that pass the summary, in vain or not, and their slices */
+	/*
+	 * segments that pass the summary, including false positives, and their
+	 * slices
+	 */
 	visited = open_segments +
 		Min((segments - open_segments) * Min(1.0, rate * elements) + hit_ranges,
 			segments - open_segments);

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * meta.c
- *	  The metapage: what is frozen when an index is built, statistics, and the
+ *	  The metapage: the frozen parameters of an index, statistics, and the
  *	  roots of the layout's pages.
  *
  *-------------------------------------------------------------------------
@@ -13,7 +13,7 @@
 
 #include "storage.h"
 
-/* Makes the metapage of an index without keys. */
+/* Initializes the metapage of an index without keys. */
 void
 bx_meta_init(Page page, uint8 layout, double rate, uint8 lg_base)
 {
@@ -43,7 +43,10 @@ check_version(Relation index, const char *what, uint32 found, uint32 known)
 		bx_page_corrupted(index, BX_METAPAGE_BLKNO, "impossible version");
 }
 
-/* Whether there is anything that an index without keys cannot have. */
+/*
+ * Returns whether the metapage refers to pages, which an index without keys
+ * does not have.
+ */
 static bool
 has_pages(const BxMetaPageData *meta)
 {
@@ -56,8 +59,9 @@ has_pages(const BxMetaPageData *meta)
 }
 
 /*
- * Whether the numbers of pages and ranges may be those of the layout.  There
- * are never fewer pages than have been counted for the planner.
+ * Returns whether the numbers of pages and ranges are possible for the
+ * layout.  In layout block the number of pages is never less than that in the
+ * statistics.
  */
 static bool
 is_count_possible(const BxMetaPageData *meta)
@@ -87,7 +91,7 @@ check_meta(Relation index, const BxMetaPageData *meta)
 		bx_page_corrupted(index, BX_METAPAGE_BLKNO, "impossible metapage");
 }
 
-/* Copies the metapage's content, checked. */
+/* Copies the content of the metapage under a share lock, and verifies it. */
 void
 bx_meta_read(Relation index, BxMetaPageData *meta)
 {
@@ -101,8 +105,8 @@ bx_meta_read(Relation index, BxMetaPageData *meta)
 }
 
 /*
- * Replaces the metapage's content.  The caller has held LockPage on the
- * metapage since it read what it changed.
+ * Replaces the content of the metapage.  The caller has held LockPage on the
+ * metapage since it read the content, or is the leader of a build.
  */
 void
 bx_meta_write(Relation index, const BxMetaPageData *meta)

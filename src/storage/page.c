@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * page.c
- *	  Pages: identity, allocation, writing.
+ *	  Pages: identity checks, allocation, writing.
  *
  *-------------------------------------------------------------------------
  */
@@ -13,7 +13,7 @@
 
 #include "storage.h"
 
-/* Raises the error for a page that cannot be what the index needs there. */
+/* Raises the error for a damaged page. */
 void
 bx_page_corrupted(Relation index, BlockNumber blkno, const char *problem)
 {
@@ -24,7 +24,7 @@ bx_page_corrupted(Relation index, BlockNumber blkno, const char *problem)
 			 errhint("Please REINDEX it.")));
 }
 
-/* Bytes of content that a page of this kind has from the start. */
+/* Returns the size in bytes of the content of an empty page of this kind. */
 static Size
 content_size(uint8 kind)
 {
@@ -44,7 +44,10 @@ content_size(uint8 kind)
 	}
 }
 
-/* Makes an empty page of a kind; the rest of its identity is the caller's. */
+/*
+ * Initializes an empty page of a kind; the caller sets the remaining fields
+ * of the special area.
+ */
 void
 bx_page_init(Page page, uint8 kind)
 {
@@ -58,8 +61,9 @@ bx_page_init(Page page, uint8 kind)
 }
 
 /*
- * Says what is wrong with a page that should be one of ours, or returns NULL.
- * What it has seen makes every access at the format's offsets safe.
+ * Returns a description of what is wrong with a page that should be of this
+ * kind, or NULL.  After NULL, all accesses at format.h offsets stay within the
+ * page.
  */
 const char *
 bx_page_problem(Page page, uint8 kind)
@@ -81,7 +85,10 @@ bx_page_problem(Page page, uint8 kind)
 	return NULL;
 }
 
-/* Refuses a page that is not of the expected kind.  Any lock will do. */
+/*
+ * Raises an error unless a page is of the expected kind.  The caller holds a
+ * lock, in any mode, on the buffer.
+ */
 void
 bx_page_check(Relation index, Buffer buffer, uint8 kind)
 {
@@ -91,7 +98,10 @@ bx_page_check(Relation index, Buffer buffer, uint8 kind)
 		bx_page_corrupted(index, BufferGetBlockNumber(buffer), problem);
 }
 
-/* Appends pages, of which the first is returned; the caller has the lock. */
+/*
+ * Appends npages consecutive pages, and returns the first.  The caller holds
+ * the relation extension lock.
+ */
 static BlockNumber
 extend_locked(Relation index, uint32 npages)
 {
@@ -116,9 +126,10 @@ extend_locked(Relation index, uint32 npages)
 }
 
 /*
- * Appends consecutive pages, all zero, and returns the first.  Call it with no
- * content lock held.  The extension lock is always taken: in the leader of a
- * parallel build RELATION_IS_LOCAL is true while workers extend as well.
+ * Appends npages consecutive pages, all zero, and returns the first.  Call it
+ * with no content lock held.  The relation extension lock is always acquired:
+ * in the leader of a parallel build RELATION_IS_LOCAL is true although
+ * workers extend the file as well.
  */
 BlockNumber
 bx_page_extend(Relation index, uint32 npages)
@@ -131,7 +142,10 @@ bx_page_extend(Relation index, uint32 npages)
 	return start;
 }
 
-/* The same, as far as a block that must be there. */
+/*
+ * Extends the file, if necessary, so that it contains block blkno.  Call it
+ * with no content lock held.
+ */
 void
 bx_page_extend_to(Relation index, BlockNumber blkno)
 {
@@ -147,8 +161,8 @@ bx_page_extend_to(Relation index, BlockNumber blkno)
 }
 
 /*
- * Writes a whole page that nobody refers to yet.  wal is false if the caller
- * logs it later.
+ * Overwrites a whole page that no other backend uses yet. wal is false if the
+ * caller logs the page later.
  */
 void
 bx_page_write_new(Relation index, BlockNumber blkno, const char *image,

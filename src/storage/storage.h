@@ -1,8 +1,9 @@
 /*-------------------------------------------------------------------------
  *
  * storage.h
- *	  Pages of an index: identity, allocation, the metapage, and the WAL
- *	  record that sets bits.  The format on disk is in format.h.
+ *	  Access to the pages of an index: identity checks, allocation, the
+ *	  metapage, and the WAL record that sets bits. format.h defines the
+ *	  on-disk format.
  *
  *-------------------------------------------------------------------------
  */
@@ -18,17 +19,18 @@
 #include "../debug.h"
 #include "format.h"
 
-/* Bits that one key sets in one page: at most as many as it has probes. */
+/* Maximum number of bits that one key sets in one page: one for each probe. */
 #define BX_MAX_KEY_BITS		30
 
 typedef struct BxPageBits
 {
 	Buffer		buffer;
-	LocationIndex lower;		/* pd_lower of a page of this kind with bits */
+	LocationIndex lower;		/* pd_lower of a page of this kind once it has
+								 * bits */
 	int			n;
 	struct
 	{
-		uint16		offset;		/* from the page's start */
+		uint16		offset;		/* from the start of the page */
 		uint8		bit;
 	}			at[BX_MAX_KEY_BITS];
 } BxPageBits;

@@ -14,8 +14,8 @@
 #include "storage.h"
 
 /*
- * The bytes that a change of one page leaves in WAL: fragments of an offset, a
- * length and that many bytes, which is what a generic record consists of.
+ * The changes of one page in a generic WAL record: fragments that consist of
+ * an offset, a length and that many bytes.
  */
 #define FRAGMENT_HEADER		(2 * sizeof(uint16))
 #define MAX_FRAGMENTS_SIZE	((FRAGMENT_HEADER + 1) * BX_MAX_KEY_BITS + \
@@ -40,7 +40,7 @@ append_fragment(Fragments *fragments, Page page, const void *start, uint16 len)
 	fragments->size += FRAGMENT_HEADER + len;
 }
 
-/* Sets bits in a page and notes what changed. */
+/* Sets bits in a page, and appends the changes to the fragments. */
 static void
 set_page_bits(const BxPageBits *bits, Fragments *fragments)
 {
@@ -49,7 +49,10 @@ set_page_bits(const BxPageBits *bits, Fragments *fragments)
 
 	fragments->size = 0;
 
-	/* No bit may lie in the hole: replay and page images leave it zero. */
+	/*
+	 * No bit may be in the hole: full-page images omit it, and replay zeroes
+	 * it.
+	 */
 	if (header->pd_lower != bits->lower)
 	{
 		header->pd_lower = bits->lower;
@@ -69,13 +72,13 @@ set_page_bits(const BxPageBits *bits, Fragments *fragments)
 }
 
 /*
- * Sets a key's bits in one or two pages, which the caller has locked
- * exclusively, and logs them.
+ * Sets the bits of a key in one or two pages, and logs them.  The caller
+ * holds an exclusive lock on each page.
  *
- * This writes the same generic record that GenericXLogFinish would, but knows
- * what has changed: it need not copy and compare whole pages, which is most of
- * the cost of an insert.  Replay applies the blocks in this order, so the page
- * of the upper level must come first.
+ * This writes the same generic record as GenericXLogFinish() would.  But it
+ * knows what has changed, so it need not copy and compare whole pages, which
+ * would be most of the cost of an insert.  Replay locks the pages in this
+ * order, so the page of the upper level must come first.
  */
 void
 bx_page_set_bits(Relation index, const BxPageBits *pages, int npages)
