@@ -105,6 +105,7 @@ add_array(BxQuery *query, ScanKey key, BxHasher *hasher)
 	bx_query_start_condition(query, n);
 	for (int i = 0; i < n; i++)
 	{
+		CHECK_FOR_INTERRUPTS();
 		if (!nulls[i])
 			bx_query_add_element(query, bx_hasher_key(hasher, values[i]));
 	}

@@ -14,6 +14,9 @@
 
 #include "block.h"
 
+StaticAssertDecl(BX_PACKED_MAX_PROBES <= BX_MAX_KEY_BITS,
+				 "a key sets more bits than BxPageBits has room for");
+
 typedef struct BlockInsert
 {
 	BxBlockGeometry geometry;

@@ -78,6 +78,11 @@ bloomidx_summarize(PG_FUNCTION_ARGS)
 
 	bx_open(indexoid, ShareUpdateExclusiveLock, false, RowExclusiveLock, &heap,
 			&index);
+
+	/* the owner may have changed before the table was locked */
+	if (!bx_open_may_run_code(heap))
+		aclcheck_error(ACLCHECK_NOT_OWNER, OBJECT_INDEX,
+					   RelationGetRelationName(index));
 	check_transaction(index);
 
 	bx_open_become_owner(heap, &identity);

@@ -35,6 +35,7 @@
 #include "catalog/pg_type.h"
 #include "fmgr.h"
 #include "miscadmin.h"
+#include "storage/lmgr.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
@@ -164,14 +165,22 @@ lookup_row_descriptor(HeapTupleHeader row)
 
 	if (HeapTupleHeaderGetNatts(row) > desc->natts)
 	{
+		Oid			relid = get_typ_typrelid(type);
+
 		ReleaseTupleDesc(desc);
-		AcceptInvalidationMessages();
-		desc = lookup_rowtype_tupdesc(type, typmod);
 
 		/*
-		 * a transaction becomes visible before its invalidation messages
-		 * arrive
+		 * A transaction becomes visible before it sends its invalidation
+		 * messages, and releases its locks after that: so the lock waits for
+		 * the messages.
 		 */
+		if (OidIsValid(relid))
+		{
+			LockRelationOid(relid, AccessShareLock);
+			UnlockRelationOid(relid, AccessShareLock);
+		}
+		AcceptInvalidationMessages();
+		desc = lookup_rowtype_tupdesc(type, typmod);
 		if (HeapTupleHeaderGetNatts(row) > desc->natts)
 			ereport(ERROR,
 					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),

@@ -271,6 +271,9 @@ lookup_proc(Relation index, int attno, Oid type, FmgrInfo *proc)
 	{
 		fmgr_info_copy(proc, index_getprocinfo(index, attno, BX_HASH_PROC),
 					   CurrentMemoryContext);
+
+		/* it points into the relation cache, and holds no options */
+		proc->fn_expr = NULL;
 		return;
 	}
 	function = get_opfamily_proc(index->rd_opfamily[attno - 1], type, type,

@@ -20,6 +20,7 @@
 #define ST_SORT sort_elements
 #define ST_ELEMENT_TYPE BxElement
 #define ST_COMPARE(a, b) ((a)->key < (b)->key ? -1 : (a)->key > (b)->key)
+#define ST_CHECK_FOR_INTERRUPTS
 #define ST_SCOPE static
 #define ST_DEFINE
 #include "lib/sort_template.h"

@@ -17,6 +17,9 @@
 
 #include "partitioned.h"
 
+StaticAssertDecl(BX_MAX_PROBES <= BX_MAX_KEY_BITS,
+				 "a key sets more bits than BxPageBits has room for");
+
 typedef struct PartitionedInsert
 {
 	bool		loaded;			/* the following fields are valid */

@@ -53,6 +53,7 @@ typedef struct NodeRef
 #define ST_ELEMENT_TYPE Probe
 #define ST_COMPARE(a, b) \
 	((uint32) (a)->lh < (uint32) (b)->lh ? -1 : (uint32) (a)->lh > (uint32) (b)->lh)
+#define ST_CHECK_FOR_INTERRUPTS
 #define ST_SCOPE static
 #define ST_DEFINE
 #include "lib/sort_template.h"
