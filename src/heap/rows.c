@@ -29,7 +29,8 @@
  * AccessExclusiveLock on the table until it ends, and we hold a lock on the
  * table; and when a transaction or subtransaction aborts, it ceases to be in
  * progress before its locks are released.  A tuple that is not read counts as
- * a match.
+ * a match, unless its hint bits say that the inserter aborted: no snapshot
+ * sees such a tuple.
  *
  * Serializable transactions are safe, too.  The server acquired a predicate
  * lock on the index before it called us.  A transaction that adds a matching
