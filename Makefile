@@ -105,4 +105,7 @@ include $(PGXS)
 
 $(OBJS): $(wildcard src/*.h src/*/*.h)
 
+# For versions before 15, of which pg_regress does not set it; see sql/include/oracle.sql.
+installcheck: export PG_ABS_SRCDIR = $(abspath $(srcdir))
+
 endif

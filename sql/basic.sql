@@ -1,56 +1,8 @@
 -- The index answers as the sequential scan does, whatever has happened to the table.
 \set ECHO none
-\set layout `echo "${BLOOMIDX_LAYOUT:-partitioned}"`
-SET client_min_messages = warning;
-SET max_parallel_workers_per_gather = 0;
-SET jit = off;
-CREATE EXTENSION IF NOT EXISTS bloomidx;
-CREATE SCHEMA basic;
-SET search_path = basic, public;
-\pset format unaligned
-\pset tuples_only on
-
--- Answers a query through an index and by a sequential scan: how many rows, whether they are the same, and the
--- plan that found the first answer.
-CREATE FUNCTION ask(query text, OUT "rows" bigint, OUT equal bool, OUT plan text) LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_bitmapscan = on SET enable_indexscan = off SET enable_indexonlyscan = off AS $$
-DECLARE
-	digest text := 'SELECT count(*), sum(hashtextextended(q::text, 0)) FROM (' || query || ') q';
-	line text;
-	found numeric;
-	expected record;
-BEGIN
-	EXECUTE digest INTO "rows", found;
-	FOR line IN EXECUTE 'EXPLAIN (COSTS OFF) ' || digest LOOP
-		IF line ~ '->' AND line !~ 'Bitmap Heap Scan|Aggregate|Materialize|Memoize' THEN
-			plan := concat_ws(', ', plan, substring(line FROM '->  (.*)'));
-		END IF;
-	END LOOP;
-	PERFORM set_config('enable_seqscan', 'on', true), set_config('enable_bitmapscan', 'off', true);
-	EXECUTE digest INTO expected;
-	equal := ("rows", found) IS NOT DISTINCT FROM expected;
-END $$;
-
--- How many rows of a table the index does not find, each looked up by its own key; NULL if the index was not asked.
-CREATE FUNCTION lost_rows(tab text, col text, index_name text) RETURNS bigint LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_bitmapscan = on SET enable_indexscan = off SET enable_indexonlyscan = off AS $$
-DECLARE
-	-- OFFSET 0 and IS TRUE keep the planner from other ways
-	query text := format('SELECT count(*) FROM (SELECT %2$s AS key, ctid AS tid FROM %1$s OFFSET 0) a'
-						 ' WHERE key IS NOT NULL AND NOT EXISTS'
-						 ' (SELECT FROM %1$s WHERE %2$s = a.key AND (ctid = a.tid) IS TRUE OFFSET 0)', tab, col);
-	line text;
-	used bool := false;
-	lost bigint;
-BEGIN
-	FOR line IN EXECUTE 'EXPLAIN (COSTS OFF) ' || query LOOP
-		used := used OR line LIKE '%Bitmap Index Scan on ' || index_name;
-	END LOOP;
-	IF used THEN
-		EXECUTE query INTO lost;
-	END IF;
-	RETURN lost;
-END $$;
+\set test basic
+\set oracle `echo "${PG_ABS_SRCDIR:-.}/sql/include/oracle.sql"`
+\i :oracle
 \set ECHO all
 
 -- A table that has rows when the index is made: hit, miss, several rows.
@@ -63,21 +15,10 @@ SELECT * FROM ask('SELECT * FROM t WHERE grp = 7');
 SELECT * FROM ask('SELECT * FROM t WHERE id = 5007 AND grp = 7');
 SELECT * FROM ask('SELECT * FROM t WHERE id = 5007 AND grp = 8');
 
--- A lookup finds next to nothing of the heap: the index prunes.  The rows of a Bitmap Index Scan are pages.
-CREATE FUNCTION pages_found(query text) RETURNS bigint LANGUAGE plpgsql SET enable_seqscan = off AS $$
-DECLARE
-	result json;
-BEGIN
-	EXECUTE 'EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, FORMAT JSON) ' || query INTO result;
-	result := result -> 0 -> 'Plan';
-	IF result ->> 'Node Type' <> 'Bitmap Heap Scan' THEN
-		RAISE EXCEPTION 'the plan is a %', result ->> 'Node Type';
-	END IF;
-	RETURN (result #>> '{Plans,0,Actual Rows}')::numeric;
-END $$;
-SELECT pg_relation_size('t') / current_setting('block_size')::int > 30 AS large_enough,
-	   pages_found('SELECT * FROM t WHERE id = 5000') BETWEEN 1 AND 4 AS a_hit_finds_few,
-	   (SELECT sum(pages_found('SELECT * FROM t WHERE id = ' || -i)) <= 20 FROM generate_series(1, 100) i)
+-- A lookup finds next to nothing of the heap: the index prunes.
+SELECT pages('t') > 30 AS large_enough,
+	   matching_pages('t', 'id = 5000') BETWEEN 1 AND 4 AS a_hit_finds_few,
+	   (SELECT sum(matching_pages('t', 'id = ' || -i)) <= 20 FROM generate_series(1, 100) i)
 	   AS a_miss_finds_hardly_any;
 
 -- Rows that come later are found, and are filtered at once.
@@ -86,8 +27,8 @@ SELECT * FROM ask('SELECT * FROM t WHERE id = 10001');
 SELECT * FROM ask('SELECT * FROM t WHERE id = 40000');
 SELECT * FROM ask('SELECT * FROM t WHERE grp = 7');
 SELECT * FROM ask('SELECT * FROM t WHERE id = 40001');
-SELECT pages_found('SELECT * FROM t WHERE id = 39999') BETWEEN 1 AND 10 AS a_hit_finds_few,
-	   (SELECT sum(pages_found('SELECT * FROM t WHERE id = ' || -i)) <= 50 FROM generate_series(1, 100) i)
+SELECT matching_pages('t', 'id = 39999') BETWEEN 1 AND 10 AS a_hit_finds_few,
+	   (SELECT sum(matching_pages('t', 'id = ' || -i)) <= 50 FROM generate_series(1, 100) i)
 	   AS a_miss_finds_hardly_any;
 
 -- Every single row is found.
@@ -149,7 +90,7 @@ SELECT * FROM ask('SELECT * FROM e WHERE a = 2');
 REINDEX INDEX e_i;
 SELECT * FROM ask('SELECT * FROM e WHERE a = 1');
 SELECT * FROM ask('SELECT * FROM e WHERE b = ''two''');
-SELECT pg_relation_size('e_i') / current_setting('block_size')::int <= 5 AS index_is_small;
+SELECT pages('e_i') <= 5 AS index_is_small;
 DELETE FROM e;
 VACUUM e;
 SELECT * FROM ask('SELECT * FROM e WHERE a = 1');
@@ -171,6 +112,5 @@ SELECT * FROM ask('SELECT * FROM e WHERE a = 3');
 SELECT * FROM ask('SELECT * FROM e WHERE b IS NULL');
 
 -- The indexes that are left are good.
-SELECT count(bloomidx_check(c.oid)) > 0 FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid JOIN pg_am a ON a.oid = c.relam
-WHERE a.amname = 'bloomidx' AND c.relkind = 'i' AND i.indisvalid AND c.relnamespace = 'basic'::regnamespace;
+SELECT indexes_are_good();
 DROP SCHEMA basic CASCADE;

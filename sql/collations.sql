@@ -1,15 +1,9 @@
 -- What is equal is found, whatever the collation, however deep in another value, and however it is written.
 \set ECHO none
-\set layout `echo "${BLOOMIDX_LAYOUT:-partitioned}"`
-SET test.layout = :layout;
-SET client_min_messages = warning;
-SET max_parallel_workers_per_gather = 0;
-SET jit = off;
-CREATE EXTENSION IF NOT EXISTS bloomidx;
-CREATE SCHEMA collations;
+\set test collations
+\set oracle `echo "${PG_ABS_SRCDIR:-.}/sql/include/oracle.sql"`
+\i :oracle
 SET search_path = made, collations, public;
-\pset format unaligned
-\pset tuples_only on
 
 -- Each kind is a column of table t: its type and its values, made of the type %1$s with the COLLATE clause %2$s and
 -- the literal %3$s.
@@ -61,15 +55,12 @@ CREATE TABLE done (what text, key text, found int, wrong text);
 -- Asks the index i and a sequential scan how many rows of t have the key.
 CREATE FUNCTION compare(what text, col text, key text) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
-	line text;
-	used bool := false;
+	used bool;
 	by_index int;
 	by_table int;
 BEGIN
 	PERFORM set_config('enable_seqscan', 'off', true);
-	FOR line IN EXECUTE format('EXPLAIN (COSTS OFF) SELECT FROM t WHERE %s = %s', col, key) LOOP
-		used := used OR line LIKE '%Bitmap Index Scan on i%';
-	END LOOP;
+	used := uses_index(format('SELECT FROM t WHERE %s = %s', col, key), 'i');
 	EXECUTE format('SELECT count(*) FROM t WHERE %s = %s', col, key) INTO by_index;
 	PERFORM set_config('enable_seqscan', 'on', true);
 	EXECUTE format('SELECT count(*) FROM (SELECT %s AS k FROM t OFFSET 0) s WHERE k = %s', col, key) INTO by_table;
@@ -251,6 +242,5 @@ VACUUM t;
 SELECT count(*) FROM t WHERE c = '(1,{})'::loop;
 
 -- The indexes that are left are good.
-SELECT count(bloomidx_check(c.oid)) > 0 FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid JOIN pg_am a ON a.oid = c.relam
-WHERE a.amname = 'bloomidx' AND c.relkind = 'i' AND i.indisvalid AND c.relnamespace = 'collations'::regnamespace;
+SELECT indexes_are_good();
 DROP SCHEMA collations CASCADE;

@@ -1,49 +1,8 @@
 -- What the index does not do is refused with a clear message; what queries ask beyond it is answered without it.
 \set ECHO none
-SET client_min_messages = warning;
-SET max_parallel_workers_per_gather = 0;
-SET jit = off;
-CREATE EXTENSION IF NOT EXISTS bloomidx;
-CREATE SCHEMA errors;
-SET search_path = errors, public;
-\pset format unaligned
-\pset tuples_only on
-
--- Answers a query through an index and by a sequential scan: how many rows, whether they are the same, and the
--- plan that found the first answer.
-CREATE FUNCTION ask(query text, OUT "rows" bigint, OUT equal bool, OUT plan text) LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_bitmapscan = on SET enable_indexscan = off SET enable_indexonlyscan = off AS $$
-DECLARE
-	digest text := 'SELECT count(*), sum(hashtextextended(q::text, 0)) FROM (' || query || ') q';
-	line text;
-	found numeric;
-	expected record;
-BEGIN
-	EXECUTE digest INTO "rows", found;
-	FOR line IN EXECUTE 'EXPLAIN (COSTS OFF) ' || digest LOOP
-		IF line ~ '->' AND line !~ 'Bitmap Heap Scan|Aggregate|Materialize|Memoize' THEN
-			plan := concat_ws(', ', plan, substring(line FROM '->  (.*)'));
-		END IF;
-	END LOOP;
-	PERFORM set_config('enable_seqscan', 'on', true), set_config('enable_bitmapscan', 'off', true);
-	EXECUTE digest INTO expected;
-	equal := ("rows", found) IS NOT DISTINCT FROM expected;
-END $$;
-
--- Runs a statement that should fail; shows the error with its detail and hint.  CREATE INDEX has a search_path of its
--- own since 17, so that names are qualified.
-CREATE FUNCTION attempt(statement text) RETURNS text LANGUAGE plpgsql AS $$
-DECLARE
-	message text;
-	detail text;
-	hint text;
-BEGIN
-	EXECUTE statement;
-	RETURN 'no error';
-EXCEPTION WHEN OTHERS THEN
-	GET STACKED DIAGNOSTICS message = MESSAGE_TEXT, detail = PG_EXCEPTION_DETAIL, hint = PG_EXCEPTION_HINT;
-	RETURN replace(concat_ws(E'\n', SQLSTATE || ': ' || message, nullif(detail, ''), nullif(hint, '')), 'errors.', '');
-END $$;
+\set test errors
+\set oracle `echo "${PG_ABS_SRCDIR:-.}/sql/include/oracle.sql"`
+\i :oracle
 \set ECHO all
 
 CREATE TABLE t (a int, b text, p point, j json);
@@ -149,6 +108,5 @@ ALTER TYPE place DROP ATTRIBUTE at;
 CREATE INDEX ON made_of USING bloomidx (dropped, deep, doms);
 
 -- The indexes that are left are good.
-SELECT count(bloomidx_check(c.oid)) > 0 FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid JOIN pg_am a ON a.oid = c.relam
-WHERE a.amname = 'bloomidx' AND c.relkind = 'i' AND i.indisvalid AND c.relnamespace = 'errors'::regnamespace;
+SELECT indexes_are_good();
 DROP SCHEMA errors CASCADE;

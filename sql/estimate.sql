@@ -1,13 +1,8 @@
 -- What bloomidx_estimate() expects of an index, compared with the index.
 \set ECHO none
-SET client_min_messages = warning;
-SET max_parallel_workers_per_gather = 0;
-SET jit = off;
-CREATE EXTENSION IF NOT EXISTS bloomidx;
-CREATE SCHEMA estimate;
-SET search_path = estimate, public;
-\pset format unaligned
-\pset tuples_only on
+\set test estimate
+\set oracle `echo "${PG_ABS_SRCDIR:-.}/sql/include/oracle.sql"`
+\i :oracle
 
 -- Pages of index and heap that a lookup of a column's value reads, each counted once: the mean over some rows' values.
 CREATE FUNCTION lookup_pages(tab text, col text, condition text) RETURNS float8 LANGUAGE plpgsql

@@ -1,25 +1,18 @@
 -- Every type that PostgreSQL can hash has a default operator class, and each finds what is equal.
 \set ECHO none
-\set layout `echo "${BLOOMIDX_LAYOUT:-partitioned}"`
-SET test.layout = :layout;
-SET client_min_messages = warning;
-SET max_parallel_workers_per_gather = 0;
-SET jit = off;
-CREATE EXTENSION IF NOT EXISTS bloomidx;
-CREATE SCHEMA hashable;
-SET search_path = hashable, public;
-\pset format unaligned
-\pset tuples_only on
+\set test hashable
+\set oracle `echo "${PG_ABS_SRCDIR:-.}/sql/include/oracle.sql"`
+\i :oracle
 
 -- Makes a table with a column of the type, with rows before and after the index is made, and compares the index with
--- a sequential scan: each of its values, and those of "more", some of which are equal but written otherwise.  Returns the values compared, how many were there, and those for which the answers differ.
+-- a sequential scan: each of its values, and those of "more", some of which are equal but written otherwise.  Returns
+-- the values compared, how many were there, and those for which the answers differ.
 CREATE FUNCTION try_type(type text, value text, more text[] DEFAULT '{}',
 						 OUT compared int, OUT hits int, OUT wrong text) LANGUAGE plpgsql AS $$
 DECLARE
 	key text;
 	by_index int;
 	by_table int;
-	line text;
 	used bool;
 BEGIN
 	compared := 0;
@@ -34,10 +27,7 @@ BEGIN
 	INSERT INTO tried VALUES (NULL);
 	FOR key IN SELECT DISTINCT k::text FROM tried WHERE k IS NOT NULL UNION SELECT unnest(more) LOOP
 		PERFORM set_config('enable_seqscan', 'off', true);
-		used := false;
-		FOR line IN EXECUTE format('EXPLAIN (COSTS OFF) SELECT FROM tried WHERE k = %L::%s', key, type) LOOP
-			used := used OR line LIKE '%Bitmap Index Scan on tried_k%';
-		END LOOP;
+		used := uses_index(format('SELECT FROM tried WHERE k = %L::%s', key, type), 'tried_k');
 		EXECUTE format('SELECT count(*) FROM tried WHERE k = %L::%s', key, type) INTO by_index;
 		PERFORM set_config('enable_seqscan', 'on', true);
 		EXECUTE format('SELECT count(*) FROM (SELECT k FROM tried OFFSET 0) t WHERE k = %L::%s', key, type) INTO by_table;
@@ -132,13 +122,8 @@ INSERT INTO crossed
 CREATE INDEX crossed_i ON crossed USING bloomidx (i2, i4, i8, f4, f8, t, n) WITH (layout = :layout, pages_per_range = 1);
 ANALYZE crossed;
 CREATE FUNCTION by_index(condition text, OUT n bigint, OUT used bool) LANGUAGE plpgsql SET enable_seqscan = off AS $$
-DECLARE
-	line text;
 BEGIN
-	used := false;
-	FOR line IN EXECUTE 'EXPLAIN (COSTS OFF) SELECT FROM crossed WHERE ' || condition LOOP
-		used := used OR line LIKE '%Bitmap Index Scan on crossed_i%';
-	END LOOP;
+	used := uses_index('SELECT FROM crossed WHERE ' || condition, 'crossed_i');
 	EXECUTE 'SELECT count(*) FROM crossed WHERE ' || condition INTO n;
 END $$;
 SELECT c, by_index(c) FROM unnest(ARRAY[
@@ -146,6 +131,5 @@ SELECT c, by_index(c) FROM unnest(ARRAY[
 	'i2 = ANY (ARRAY[7, 8]::int8[])', 'i8 = ANY (ARRAY[7, 8]::int2[])', 'i4 = 70000000000', 'i2 = 70000',
 	'f4 = 1.75::float8', 'f8 = 1.75::float4', 't = ''n7''::name', 'n = ''n7''::text', 'n = ''n7''']) c;
 -- The indexes that are left are good.
-SELECT count(bloomidx_check(c.oid)) > 0 FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid JOIN pg_am a ON a.oid = c.relam
-WHERE a.amname = 'bloomidx' AND c.relkind = 'i' AND i.indisvalid AND c.relnamespace = 'hashable'::regnamespace;
+SELECT indexes_are_good();
 DROP SCHEMA hashable CASCADE;

@@ -1,14 +1,9 @@
 -- The functions that show and verify an index.
 \set ECHO none
-SET max_parallel_workers_per_gather = 0;
-SET jit = off;
-SET client_min_messages = warning;
-CREATE EXTENSION IF NOT EXISTS bloomidx;
+\set test inspect
+\set oracle `echo "${PG_ABS_SRCDIR:-.}/sql/include/oracle.sql"`
+\i :oracle
 RESET client_min_messages;
-CREATE SCHEMA inspect;
-SET search_path = inspect, public;
-\pset format unaligned
-\pset tuples_only on
 \set ECHO all
 
 -- An index without a key.
@@ -24,7 +19,7 @@ SELECT bloomidx_check('t_i');
 INSERT INTO t SELECT md5(i::text)::uuid, i % 700, 'name ' || i FROM generate_series(1, 40000) i;
 SELECT layout, format_version, pages_per_range, false_positive_rate, segments, partitions, summarized_partitions, free_pages,
 	ranges = ceil(pg_relation_size('t') / current_setting('block_size')::float8 / pages_per_range) AS ranges,
-	index_pages = pg_relation_size('t_i') / current_setting('block_size')::int AS index_pages,
+	index_pages = pages('t_i') AS index_pages,
 	-- each row leaves two keys, and each range two markers
 	keys BETWEEN 0.9 * (80000 + 2 * ranges) AND 1.1 * (80000 + 2 * ranges) AS keys,
 	bits_per_key * keys / index_pages / current_setting('block_size')::int BETWEEN 7.99 AND 8.01 AS bits_per_key,
@@ -52,7 +47,7 @@ SELECT count(*) FROM bloomidx_probe('t_i', NULL::uuid);
 INSERT INTO t VALUES (NULL, NULL);
 SELECT last_block = (SELECT max(split_part(trim('()' FROM ctid::text), ',', 1)::int) FROM t)
 FROM bloomidx_probe('t_i', NULL::uuid);
-SELECT bool_and(last_block < pg_relation_size('t') / current_setting('block_size')::int) FROM bloomidx_probe('t_i', NULL::int, 2);
+SELECT bool_and(last_block < pages('t')) FROM bloomidx_probe('t_i', NULL::int, 2);
 
 -- The same in layout block.
 CREATE TABLE b (id int, name text) WITH (autovacuum_enabled = off);
@@ -64,7 +59,7 @@ SELECT bloomidx_check('b_i');
 INSERT INTO b SELECT i, 'name ' || i FROM generate_series(1, 30000) i;
 SELECT layout, format_version, pages_per_range, false_positive_rate, partitions, summarized_partitions, free_pages,
 	ranges = ceil(pg_relation_size('b') / current_setting('block_size')::float8 / pages_per_range) AS ranges,
-	index_pages = pg_relation_size('b_i') / current_setting('block_size')::int AS index_pages, segments = index_pages - 2 AS segments,
+	index_pages = pages('b_i') AS index_pages, segments = index_pages - 2 AS segments,
 	keys BETWEEN 0.9 * (30000 + ranges) AND 1.1 * (30000 + ranges) AS keys,
 	bits_per_key * keys / index_pages / current_setting('block_size')::int BETWEEN 7.99 AND 8.01 AS bits_per_key,
 	estimated_fpr BETWEEN 0.00001 AND 0.0005 AS estimated_fpr, note

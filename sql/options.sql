@@ -1,72 +1,8 @@
 -- Options: their bounds, and when they take effect.
 \set ECHO none
-SET client_min_messages = warning;
-SET max_parallel_workers_per_gather = 0;
-SET jit = off;
-CREATE EXTENSION IF NOT EXISTS bloomidx;
-CREATE SCHEMA options;
-SET search_path = options, public;
-\pset format unaligned
-\pset tuples_only on
-
--- Answers a query through an index and by a sequential scan: how many rows, whether they are the same, and the
--- plan that found the first answer.
-CREATE FUNCTION ask(query text, OUT "rows" bigint, OUT equal bool, OUT plan text) LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_bitmapscan = on SET enable_indexscan = off SET enable_indexonlyscan = off AS $$
-DECLARE
-	digest text := 'SELECT count(*), sum(hashtextextended(q::text, 0)) FROM (' || query || ') q';
-	line text;
-	found numeric;
-	expected record;
-BEGIN
-	EXECUTE digest INTO "rows", found;
-	FOR line IN EXECUTE 'EXPLAIN (COSTS OFF) ' || digest LOOP
-		IF line ~ '->' AND line !~ 'Bitmap Heap Scan|Aggregate|Materialize|Memoize' THEN
-			plan := concat_ws(', ', plan, substring(line FROM '->  (.*)'));
-		END IF;
-	END LOOP;
-	PERFORM set_config('enable_seqscan', 'on', true), set_config('enable_bitmapscan', 'off', true);
-	EXECUTE digest INTO expected;
-	equal := ("rows", found) IS NOT DISTINCT FROM expected;
-END $$;
-
--- How many rows of a table the index does not find, each looked up by its own key; NULL if the index was not asked.
-CREATE FUNCTION lost_rows(tab text, col text, index_name text) RETURNS bigint LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_bitmapscan = on SET enable_indexscan = off SET enable_indexonlyscan = off AS $$
-DECLARE
-	-- OFFSET 0 and IS TRUE keep the planner from other ways
-	query text := format('SELECT count(*) FROM (SELECT %2$s AS key, ctid AS tid FROM %1$s OFFSET 0) a'
-						 ' WHERE key IS NOT NULL AND NOT EXISTS'
-						 ' (SELECT FROM %1$s WHERE %2$s = a.key AND (ctid = a.tid) IS TRUE OFFSET 0)', tab, col);
-	line text;
-	used bool := false;
-	lost bigint;
-BEGIN
-	FOR line IN EXECUTE 'EXPLAIN (COSTS OFF) ' || query LOOP
-		used := used OR line LIKE '%Bitmap Index Scan on ' || index_name;
-	END LOOP;
-	IF used THEN
-		EXECUTE query INTO lost;
-	END IF;
-	RETURN lost;
-END $$;
-
--- Runs a statement that should fail; shows the error with its detail and hint.
-CREATE FUNCTION attempt(statement text) RETURNS text LANGUAGE plpgsql AS $$
-DECLARE
-	message text;
-	detail text;
-	hint text;
-BEGIN
-	EXECUTE statement;
-	RETURN 'no error';
-EXCEPTION WHEN OTHERS THEN
-	GET STACKED DIAGNOSTICS message = MESSAGE_TEXT, detail = PG_EXCEPTION_DETAIL, hint = PG_EXCEPTION_HINT;
-	RETURN concat_ws(E'\n', SQLSTATE || ': ' || message, nullif(detail, ''), nullif(hint, ''));
-END $$;
-
-CREATE FUNCTION pages(index_name text) RETURNS bigint LANGUAGE sql AS
-	'SELECT pg_relation_size(index_name::regclass) / current_setting(''block_size'')::int';
+\set test options
+\set oracle `echo "${PG_ABS_SRCDIR:-.}/sql/include/oracle.sql"`
+\i :oracle
 \set ECHO all
 
 CREATE TABLE t (a int, b text);
@@ -181,6 +117,5 @@ SELECT property, pg_index_column_has_property('t_rough', 1, property)
 FROM unnest('{asc,desc,nulls_first,nulls_last,orderable,distance_orderable,returnable,search_array,search_nulls}'::text[]) property;
 
 -- The indexes that are left are good.
-SELECT count(bloomidx_check(c.oid)) > 0 FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid JOIN pg_am a ON a.oid = c.relam
-WHERE a.amname = 'bloomidx' AND c.relkind = 'i' AND i.indisvalid AND c.relnamespace = 'options'::regnamespace;
+SELECT indexes_are_good();
 DROP SCHEMA options CASCADE;

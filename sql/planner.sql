@@ -1,13 +1,8 @@
 -- The planner's choice, with nothing forced.
 \set ECHO none
-SET client_min_messages = warning;
-SET max_parallel_workers_per_gather = 0;
-SET jit = off;
-CREATE EXTENSION IF NOT EXISTS bloomidx;
-CREATE SCHEMA planner;
-SET search_path = planner, public;
-\pset format unaligned
-\pset tuples_only on
+\set test planner
+\set oracle `echo "${PG_ABS_SRCDIR:-.}/sql/include/oracle.sql"`
+\i :oracle
 
 -- The lowest node of the plan of a query.
 CREATE FUNCTION plan(query text) RETURNS text LANGUAGE plpgsql AS $$
@@ -117,6 +112,5 @@ SELECT sum(id) FROM big WHERE few IN (1, 2);
 SELECT sum(id) FROM big WHERE few NOT IN (0, 3, 4);
 
 -- The indexes that are left are good.
-SELECT count(bloomidx_check(c.oid)) > 0 FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid JOIN pg_am a ON a.oid = c.relam
-WHERE a.amname = 'bloomidx' AND c.relkind = 'i' AND i.indisvalid AND c.relnamespace = 'planner'::regnamespace;
+SELECT indexes_are_good();
 DROP SCHEMA planner CASCADE;

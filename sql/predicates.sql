@@ -1,56 +1,8 @@
 -- What a query may ask of the index: columns, arrays, NULLs, and in which kinds of plans.
 \set ECHO none
-\set layout `echo "${BLOOMIDX_LAYOUT:-partitioned}"`
-SET client_min_messages = warning;
-SET max_parallel_workers_per_gather = 0;
-SET jit = off;
-CREATE EXTENSION IF NOT EXISTS bloomidx;
-CREATE SCHEMA predicates;
-SET search_path = predicates, public;
-\pset format unaligned
-\pset tuples_only on
-
--- Answers a query through an index and by a sequential scan: how many rows, whether they are the same, and the
--- plan that found the first answer.
-CREATE FUNCTION ask(query text, OUT "rows" bigint, OUT equal bool, OUT plan text) LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_bitmapscan = on SET enable_indexscan = off SET enable_indexonlyscan = off AS $$
-DECLARE
-	digest text := 'SELECT count(*), sum(hashtextextended(q::text, 0)) FROM (' || query || ') q';
-	line text;
-	found numeric;
-	expected record;
-BEGIN
-	EXECUTE digest INTO "rows", found;
-	FOR line IN EXECUTE 'EXPLAIN (COSTS OFF) ' || digest LOOP
-		IF line ~ '->' AND line !~ 'Bitmap Heap Scan|Aggregate|Materialize|Memoize' THEN
-			plan := concat_ws(', ', plan, substring(line FROM '->  (.*)'));
-		END IF;
-	END LOOP;
-	PERFORM set_config('enable_seqscan', 'on', true), set_config('enable_bitmapscan', 'off', true);
-	EXECUTE digest INTO expected;
-	equal := ("rows", found) IS NOT DISTINCT FROM expected;
-END $$;
-
--- How many rows of a table the index does not find, each looked up by its own key; NULL if the index was not asked.
-CREATE FUNCTION lost_rows(tab text, col text, index_name text) RETURNS bigint LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_bitmapscan = on SET enable_indexscan = off SET enable_indexonlyscan = off AS $$
-DECLARE
-	-- OFFSET 0 and IS TRUE keep the planner from other ways
-	query text := format('SELECT count(*) FROM (SELECT %2$s AS key, ctid AS tid FROM %1$s OFFSET 0) a'
-						 ' WHERE key IS NOT NULL AND NOT EXISTS'
-						 ' (SELECT FROM %1$s WHERE %2$s = a.key AND (ctid = a.tid) IS TRUE OFFSET 0)', tab, col);
-	line text;
-	used bool := false;
-	lost bigint;
-BEGIN
-	FOR line IN EXECUTE 'EXPLAIN (COSTS OFF) ' || query LOOP
-		used := used OR line LIKE '%Bitmap Index Scan on ' || index_name;
-	END LOOP;
-	IF used THEN
-		EXECUTE query INTO lost;
-	END IF;
-	RETURN lost;
-END $$;
+\set test predicates
+\set oracle `echo "${PG_ABS_SRCDIR:-.}/sql/include/oracle.sql"`
+\i :oracle
 \set ECHO all
 
 -- Several columns, any subset of them in any order.
@@ -263,8 +215,8 @@ END $$;
 CREATE FUNCTION k_in(first int, step int, n int) RETURNS text LANGUAGE sql AS $$
 	SELECT 'k IN (' || string_agg((first + i * step)::text, ', ') || ')' FROM generate_series(0, n - 1) i;
 $$;
-SELECT pg_relation_size('wide') / current_setting('block_size')::int >= 128 * 32 AS has_summary;
-\set index_pages '(SELECT pg_relation_size(\'wide_k\') / current_setting(\'block_size\')::int)'
+SELECT pages('wide') >= 128 * 32 AS has_summary;
+\set index_pages 'pages(\'wide_k\')'
 -- the first scan of a session also reads the metapage and the map
 SELECT index_pages_read('k = 1') <= 10 AS few;
 -- one value: top-level page, summary, and one or two segments; layout block reads all pages
@@ -292,6 +244,5 @@ SELECT * FROM ask('SELECT * FROM wide WHERE grp = 7 AND k * 7 % 89 = 70');
 SELECT * FROM ask('SELECT * FROM wide WHERE grp = 7 AND k * 7 % 89 IN (70, 71)');
 
 -- The indexes that are left are good.
-SELECT count(bloomidx_check(c.oid)) > 0 FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid JOIN pg_am a ON a.oid = c.relam
-WHERE a.amname = 'bloomidx' AND c.relkind = 'i' AND i.indisvalid AND c.relnamespace = 'predicates'::regnamespace;
+SELECT indexes_are_good();
 DROP SCHEMA predicates CASCADE;

@@ -1,33 +1,23 @@
 -- Rows that the index picks from few pages, and pages that it gives to the executor whole.
 \set ECHO none
-\set layout `echo "${BLOOMIDX_LAYOUT:-partitioned}"`
-SET client_min_messages = warning;
-SET max_parallel_workers_per_gather = 0;
-SET jit = off;
-CREATE EXTENSION IF NOT EXISTS bloomidx;
-CREATE SCHEMA rows;
-SET search_path = rows, public;
-\pset format unaligned
+\set test rows
+\set oracle `echo "${PG_ABS_SRCDIR:-.}/sql/include/oracle.sql"`
+\i :oracle
+\pset tuples_only off
 
 -- What the executor gets: pages of which it knows the rows, whole pages, and rows that it rechecks in vain; how many rows
 -- match, and whether a sequential scan says so, too.
 CREATE FUNCTION got(query text, OUT "rows" bigint, OUT equal bool, OUT exact bigint, OUT whole bigint, OUT in_vain bigint)
 LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = on AS $$
 DECLARE
-	digest text := 'SELECT count(*), sum(hashtextextended(q::text, 0)) FROM (' || query || ') q';
 	plan jsonb;
-	found numeric;
-	expected record;
 BEGIN
-	EXECUTE digest INTO "rows", found;
+	SELECT ask."rows", ask.equal INTO "rows", equal FROM ask(query);
 	EXECUTE 'EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, FORMAT JSON) ' || query INTO plan;
 	plan := plan #> '{0,Plan}';
 	exact := plan -> 'Exact Heap Blocks';
 	whole := plan -> 'Lossy Heap Blocks';
 	in_vain := coalesce((plan -> 'Rows Removed by Index Recheck')::bigint, 0);
-	PERFORM set_config('enable_seqscan', 'on', true), set_config('enable_bitmapscan', 'off', true);
-	EXECUTE digest INTO expected;
-	equal := ("rows", found) IS NOT DISTINCT FROM expected;
 END $$;
 \set ECHO all
 
