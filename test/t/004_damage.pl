@@ -15,6 +15,7 @@ use warnings;
 use FindBin;
 use lib "$FindBin::RealBin/../lib";
 
+use BloomidxFormat;
 use BloomidxTest;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
@@ -26,26 +27,6 @@ note "BLOOMIDX_SEED=$seed";
 srand($seed);
 
 plan skip_all => 'for little-endian machines' if pack('L', 1) ne pack('V', 1);
-
-#
-# The format, as in src/storage/format.h, with pages of 8 kB
-#
-
-my $page_size = 8192;
-my $content = 32;
-my $special = $page_size - 32;
-my %special_field = (
-	node => 0, slice => 4, nslices => 8, generation => 12, nprobes => 16, level => 18, kind => 19, page_id => 30);
-my %meta_field = (magic => 0, version => 4, hash_version => 8, layout => 10, lg_base => 11, block_ranges => 12,
-	range_keys => 44, block_pages => 56);
-# A descriptor in a top-level page: the summary's comes first; those of the segments after it and the shadow's.
-my %descriptor_field = (start => 0, nslices => 4, nprobes => 16, state => 17);
-my $first_child = $content + 20 + 24;
-
-# Pages to damage, by kind and level in the special area; in layout block the latter is lg_base.
-my %target_names = (
-	'1 0' => 'meta', '2 0' => 'map', '3 2' => 'top', '4 1' => 'segment', '4 2' => 'summary',
-	'5 0' => 'filters', '6 0' => 'scratch');
 
 my $noise = join '', map { chr(int(rand(256))) } 1 .. 100_000;
 sub random_bytes { return substr($noise, int(rand(100_000 - $_[0])), $_[0]); }
@@ -64,9 +45,20 @@ sub replaced
 #
 
 my $node = new_node('damage', conf => "shared_buffers = 64MB\neffective_io_concurrency = 8\nfsync = off\n", no_checksums => 1);
-my (undef, undef, $module_error) = $node->psql('postgres',
-	"CREATE FUNCTION write_pages(regclass, bytea) RETURNS void LANGUAGE c STRICT AS 'pagefile'");
-plan skip_all => 'test/modules/pagefile is not installed' if $module_error =~ /could not access file/;
+my $format = BloomidxFormat->new($node);
+plan skip_all => 'test/modules/pagefile is not installed' if !$format;
+my $page_size = $format->page_size;
+my $header_size = $format->constant('SizeOfPageHeaderData');
+my $content = $format->constant('BX_CONTENT_OFFSET');
+my $special = $format->constant('BX_OPAQUE_OFFSET');
+my $special_size = $page_size - $special;
+my $descriptor_size = $format->size('top.self');
+
+# Pages to damage, by kind and level in the special area; in layout block the latter is lg_base.
+my %target_names = map { join(' ', $format->constant("BX_PAGE_$_->[1]"), $_->[2] ? $format->constant("BX_LEVEL_$_->[2]") : 0) => $_->[0] }
+  [ 'meta', 'META' ], [ 'map', 'MAP' ], [ 'top', 'TOP', 'PARTITION' ], [ 'segment', 'SLICE', 'SEGMENT' ],
+  [ 'summary', 'SLICE', 'PARTITION' ], [ 'filters', 'BLOCK' ], [ 'scratch', 'SCRATCH' ];
+
 is($node->safe_psql('postgres', 'SHOW data_checksums'), 'off', 'no data checksums');
 
 # Rows in three segments, in the first 384 pages.  The file is extended with empty pages, so that the index gets a summary
@@ -112,7 +104,7 @@ sub find_blocks
 
 	for (my $block = 0; $block * $page_size < length $image; $block++)
 	{
-		my ($level, $kind) = unpack 'CC', substr($image, $block * $page_size + $special + $special_field{level}, 2);
+		my ($level, $kind) = map { $format->value(page_of($image, $block), "opaque.$_") } 'level', 'kind';
 		push @{ $found{ $target_names{"$kind $level"} || "kind_${kind}_$level" } }, $block if $kind;
 	}
 	return %found;
@@ -127,6 +119,21 @@ my $btree = image('btree_i');
 my @foreign = (page_of($btree, 0), page_of($btree, 1));
 note 'pages of each kind: ' . join ', ', map { "$_ " . scalar @{ $blocks{fresh}{$_} } } @names;
 is("@names", $partitioned ? 'map meta segment summary top' : 'filters meta scratch', 'the index has a page of each kind');
+
+# A page with another integer in a field, of a struct that is elsewhere than at the start of the page if it is given; and
+# a page with the lowest bit of a field flipped.
+sub with_field
+{
+	my ($page, $field, $value, $struct) = @_;
+	return replaced($page, ($struct || 0) + $format->at($field), $format->bytes($field, $value));
+}
+sub with_header
+{
+	my ($page, %fields) = @_;
+	$page = with_field($page, "header.$_", $fields{$_}) foreach keys %fields;
+	return $page;
+}
+sub flipped { my ($page, $field) = @_; return with_field($page, $field, 1 ^ $format->value($page, $field)); }
 
 # A page of the fresh image.
 sub good_page { my ($target, $n) = @_; return page_of($images{fresh}, $blocks{fresh}{$target}[ $n || 0 ]); }
@@ -149,14 +156,14 @@ foreach my $target (@names)
 {
 	add_damage($target, 'zero', sub { "\0" x $page_size });
 	add_damage($target, 'random', sub { random_bytes($page_size) }, allowed => 'XX001');
-	add_damage($target, 'random_body', sub { replaced($_[0], 24, random_bytes($page_size - 24)) });
-	add_damage($target, 'random_header', sub { replaced($_[0], 0, random_bytes(32)) }, allowed => 'XX001');
-	add_damage($target, 'random_special', sub { replaced($_[0], $special, random_bytes(32)) });
-	add_damage($target, 'zero_special', sub { replaced($_[0], $special, "\0" x 32) });
+	add_damage($target, 'random_body', sub { replaced($_[0], $header_size, random_bytes($page_size - $header_size)) });
+	add_damage($target, 'random_header', sub { replaced($_[0], 0, random_bytes($content)) }, allowed => 'XX001');
+	add_damage($target, 'random_special', sub { replaced($_[0], $special, random_bytes($special_size)) });
+	add_damage($target, 'zero_special', sub { replaced($_[0], $special, "\0" x $special_size) });
 	# Page headers that the server takes for possible: no special area, a full page, an empty one.
-	add_damage($target, 'no_special', sub { replaced($_[0], 14, pack('v2', $page_size, $page_size)) });
-	add_damage($target, 'small_special', sub { replaced($_[0], 16, pack('v', $page_size - 8)) });
-	add_damage($target, 'large_special', sub { replaced($_[0], 12, pack('v3', 24, 24, 24)) });
+	add_damage($target, 'no_special', sub { with_header($_[0], pd_upper => $page_size, pd_special => $page_size) });
+	add_damage($target, 'small_special', sub { with_header($_[0], pd_special => $page_size - 8) });
+	add_damage($target, 'large_special', sub { with_header($_[0], map { $_ => $header_size } 'pd_lower', 'pd_upper', 'pd_special') });
 	add_damage($target, 'btree_meta', sub { $foreign[0] });
 	add_damage($target, 'btree_leaf', sub { $foreign[1] });
 	add_damage($target, "is_$_", do { my $other = $_; sub { good_page($other) } }) foreach grep { $_ ne $target } @names;
@@ -169,86 +176,91 @@ if ($partitioned)
 	add_damage('segment', 'is_other', sub { good_page('segment', 1) });
 	foreach my $target ('segment', 'summary')
 	{
-		foreach my $field (sort keys %special_field)
+		foreach my $field ('generation', 'kind', 'level', 'node', 'nprobes', 'nslices', 'page_id', 'slice')
 		{
-			my $offset = $special + $special_field{$field};
-			add_damage($target, "other_$field", sub { replaced($_[0], $offset, chr(1 ^ ord(substr($_[0], $offset, 1)))) });
+			add_damage($target, "other_$field", sub { flipped($_[0], "opaque.$field") });
 		}
 	}
-	foreach my $target ('map', 'top')
-	{
-		my $offset = $special + $special_field{node};
-		add_damage($target, 'other_node', sub { replaced($_[0], $offset, pack('V', 7)) });
-	}
+	add_damage($_, 'other_node', sub { with_field($_[0], 'opaque.node', 7) }) foreach 'map', 'top';
 
 	# A directory that leads nowhere.
-	foreach my $which ([ 'segment', $first_child ], [ 'second_segment', $first_child + 20 ], [ 'summary', $content ])
+	foreach my $which ([ 'segment', 'child[0]' ], [ 'second_segment', 'child[1]' ], [ 'summary', 'self' ])
 	{
-		my ($name, $offset) = @$which;
-		my $field = sub { return $offset + $descriptor_field{ $_[0] }; };
-		add_damage('top', "${name}_far", sub { replaced($_[0], $field->('start'), pack('V', 0xFFFFFFF0)) });
-		add_damage('top', "${name}_at_meta", sub { replaced($_[0], $field->('start'), pack('V', 0)) });
-		add_damage('top', "${name}_many", sub { replaced($_[0], $field->('nslices'), pack('V', 0xFFFFFFFF)) });
-		add_damage('top', "${name}_none", sub { replaced($_[0], $field->('nslices'), pack('V', 0)) });
-		add_damage('top', "${name}_probes", sub { replaced($_[0], $field->('nprobes'), chr(255)) });
-		add_damage('top', "${name}_state", sub { replaced($_[0], $field->('state'), chr(77)) });
+		my ($name, $descriptor) = ($which->[0], $format->at("top.$which->[1]"));
+		my $add = sub {
+			my ($suffix, $field, $value) = @_;
+			add_damage('top', "${name}_$suffix", sub { with_field($_[0], "desc.$field", $value, $descriptor) });
+		};
+		$add->('far', 'start', 0xFFFFFFF0);
+		$add->('at_meta', 'start', 0);
+		$add->('many', 'nslices', 0xFFFFFFFF);
+		$add->('none', 'nslices', 0);
+		$add->('probes', 'nprobes', 255);
+		$add->('state', 'state', 77);
 	}
 }
 else
 {
-	my $ranges = unpack 'V', substr(good_page('filters'), $special + $special_field{nslices}, 4);
-	my $offsets = $special - 2 * ($ranges + 1);
+	my $ranges = $format->value(good_page('filters'), 'opaque.nslices');
+	my $offset_size = $format->filter_offset_size;
+	my $all_offsets = ($ranges + 1) * $offset_size;
+	my ($first, $second, $third, $last) = map { $format->filter_offset_at($ranges, $_) } 0, 1, 2, $ranges;
 
 	add_damage('filters', 'is_other', sub { good_page('filters', 1) });
 	foreach my $field ('node', 'nslices', 'level', 'kind', 'page_id')
 	{
-		my $offset = $special + $special_field{$field};
-		add_damage('filters', "other_$field", sub { replaced($_[0], $offset, chr(1 ^ ord(substr($_[0], $offset, 1)))) });
-		add_damage('scratch', "overfull_$field", sub { replaced($_[0], $offset, chr(1 ^ ord(substr($_[0], $offset, 1)))) },
-			image => 'overfull');
+		add_damage('filters', "other_$field", sub { flipped($_[0], "opaque.$field") });
+		add_damage('scratch', "overfull_$field", sub { flipped($_[0], "opaque.$field") }, image => 'overfull');
 	}
 
 	# Filters that lie before the first, behind the last, in each other, nowhere.
-	add_damage('filters', 'offsets_random', sub { replaced($_[0], $offsets, random_bytes(2 * ($ranges + 1))) });
-	add_damage('filters', 'offsets_zero', sub { replaced($_[0], $offsets, "\0" x (2 * ($ranges + 1))) });
-	add_damage('filters', 'offsets_far', sub { replaced($_[0], $special - 2, pack('v', 0xFFFF)) });
-	add_damage('filters', 'offsets_first', sub { replaced($_[0], $offsets, pack('v', 1)) });
-	add_damage('filters', 'offsets_back', sub { replaced($_[0], $offsets + 4, substr($_[0], $offsets, 2)) });
+	add_damage('filters', 'offsets_random', sub { replaced($_[0], $first, random_bytes($all_offsets)) });
+	add_damage('filters', 'offsets_zero', sub { replaced($_[0], $first, "\0" x $all_offsets) });
+	add_damage('filters', 'offsets_far', sub { replaced($_[0], $last, pack('v', 0xFFFF)) });
+	add_damage('filters', 'offsets_first', sub { replaced($_[0], $first, pack('v', 1)) });
+	add_damage('filters', 'offsets_back', sub { replaced($_[0], $third, substr($_[0], $first, $offset_size)) });
 
 	# One that starts later than it does, or earlier, has a size that none has.
-	my $second = unpack 'v', substr(good_page('filters'), $offsets + 2, 2);
-	cmp_ok($second, '>', 64, 'filters are large');
-	add_damage('filters', 'offset_later', sub { replaced($_[0], $offsets + 2, pack('v', $second + 8)) });
-	add_damage('filters', 'offset_earlier', sub { replaced($_[0], $offsets + 2, pack('v', $second - 8)) });
+	my $start = unpack 'v', substr(good_page('filters'), $second, $offset_size);
+	cmp_ok($start, '>', $format->constant('BX_PACKED_LINE'), 'filters have the format of large ones');
+	add_damage('filters', 'offset_later', sub { replaced($_[0], $second, pack('v', $start + 8)) });
+	add_damage('filters', 'offset_earlier', sub { replaced($_[0], $second, pack('v', $start - 8)) });
 
 	# Fewer pages than there are would hide rows.
-	my $pages = $content + $meta_field{block_pages};
-	add_damage('meta', 'no_pages', sub { replaced($_[0], $pages, pack('V', 0)) });
-	add_damage('meta', 'fewer_pages', sub { replaced($_[0], $pages, pack('V', unpack('V', substr($_[0], $pages, 4)) - 1)) });
-	add_damage('meta', 'no_ranges', sub { replaced($_[0], $content + $meta_field{block_ranges}, pack('v', 0)) });
+	add_damage('meta', 'no_pages', sub { with_field($_[0], 'meta.block_pages', 0) });
+	add_damage('meta', 'fewer_pages',
+		sub { with_field($_[0], 'meta.block_pages', $format->value($_[0], 'meta.block_pages') - 1) });
+	add_damage('meta', 'no_ranges', sub { with_field($_[0], 'meta.block_ranges', 0) });
 }
-add_damage('meta', 'magic', sub { replaced($_[0], $content + $meta_field{magic}, 'BxIY') });
-add_damage('meta', 'layout', sub { replaced($_[0], $content + $meta_field{layout}, chr(99)) }, allowed => '0A000');
-add_damage('meta', 'other_layout', sub { replaced($_[0], $content + $meta_field{layout}, $partitioned ? chr(2) : chr(1)) });
-add_damage('meta', 'range_keys', sub { replaced($_[0], $content + $meta_field{range_keys}, pack('f', 'nan')) });
-add_damage('meta', 'lg_base', sub { replaced($_[0], $content + $meta_field{lg_base}, chr(77)) });
+my $other_layout = $format->constant($partitioned ? 'BX_LAYOUT_BLOCK' : 'BX_LAYOUT_PARTITIONED');
+add_damage('meta', 'magic', sub { with_field($_[0], 'meta.magic', $format->constant('BX_MAGIC') + 1) });
+add_damage('meta', 'layout', sub { with_field($_[0], 'meta.layout', 99) }, allowed => '0A000');
+add_damage('meta', 'other_layout', sub { with_field($_[0], 'meta.layout', $other_layout) });
+add_damage('meta', 'range_keys', sub { replaced($_[0], $format->at('meta.stats.range_keys'), pack('f', 'nan')) });
+add_damage('meta', 'lg_base', sub { with_field($_[0], 'meta.lg_base', 77) });
 # What a later version of bloomidx has written is not damaged, but cannot be read.
-add_damage('meta', 'newer_version', sub { replaced($_[0], $content + $meta_field{version}, pack('V', 9)) }, only => '0A000');
-add_damage('meta', 'newer_hash', sub { replaced($_[0], $content + $meta_field{hash_version}, pack('v', 9)) }, only => '0A000');
+add_damage('meta', 'newer_version', sub { with_field($_[0], 'meta.version', $format->constant('BX_FORMAT_VERSION') + 8) },
+	only => '0A000');
+add_damage('meta', 'newer_hash', sub { with_field($_[0], 'meta.hash_version', $format->constant('BX_HASH_VERSION') + 7) },
+	only => '0A000');
 
 # Random damage.  Anywhere in the header, the special area or a directory entry, a few bits are flipped or bytes are
 # random; or the page is some other one.
 sub fuzzed
 {
 	my ($page) = @_;
-	my ($kind) = unpack 'C', substr($page, $special + $special_field{kind}, 1);
-	my @places = ([ 0, 32 ], [ $special, 32 ], [ $special, 32 ]);
+	my $kind = $format->value($page, 'opaque.kind');
+	my @places = ([ 0, $content ], [ $special, $special_size ], [ $special, $special_size ]);
 	my $choice = int(rand(10));
 
 	# entries of a top-level page: which node, where, how large, what
-	push @places, [ $content, 20 ], [ $first_child, 20 ], [ $first_child + 20 * int(rand(34)), 20 ] if $kind == 3;
+	push @places, map { [ $_, $descriptor_size ] } $format->at('top.self'), $format->at('top.child[0]'),
+	  $format->at('top.child[0]') + $descriptor_size * int(rand(34))
+	  if $kind == $format->constant('BX_PAGE_TOP');
 	# what of the metapage tells where filters are
-	push @places, [ $content, 16 ], [ $content + 56, 4 ] if $kind == 1 && !$partitioned;
+	push @places, [ $content, $format->at('meta.false_positive_rate') - $content ],
+	  [ $format->at('meta.block_pages'), $format->size('meta.block_pages') ]
+	  if $kind == $format->constant('BX_PAGE_META') && !$partitioned;
 	if ($choice == 0)
 	{
 		my @others = (@foreign, map { good_page($_, int(rand(@{ $blocks{fresh}{$_} }))) } @names);
@@ -262,8 +274,8 @@ sub fuzzed
 sub fuzzed_anywhere
 {
 	my ($page) = @_;
-	my $length = (8, 64, 512, $special - 24)[ rand 4 ];
-	return scratched($page, rand() < 0.5, 24 + int(rand($special - 24 - $length)), $length);
+	my $length = (8, 64, 512, $special - $header_size)[ rand 4 ];
+	return scratched($page, rand() < 0.5, $header_size + int(rand($special - $header_size - $length)), $length);
 }
 
 # A page with a stretch of random bytes, or a few bits flipped, within some bytes of it.

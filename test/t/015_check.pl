@@ -10,6 +10,7 @@ use warnings;
 use FindBin;
 use lib "$FindBin::RealBin/../lib";
 
+use BloomidxFormat;
 use BloomidxTest;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
@@ -17,24 +18,21 @@ use Test::More;
 
 plan skip_all => 'for little-endian machines' if pack('L', 1) ne pack('V', 1);
 
+my $node = new_node('check', conf => "shared_buffers = 128MB\n", no_checksums => 1);
+my $format = BloomidxFormat->new($node);
+plan skip_all => 'test/modules/pagefile is not installed' if !$format;
+my $page_size = $format->page_size;
+my $content = $format->constant('BX_CONTENT_OFFSET');
+my $special = $format->constant('BX_OPAQUE_OFFSET');
+my $row_size = $format->constant('BX_ROW_BYTES');
+my $descriptor_size = $format->size('top.self');
+
 #
-# The format, as in src/storage/format.h, with pages of 8 kB
+# Reading and damaging the file of an index, of which functions get a reference to the bytes
 #
 
-my $page_size = 8192;
-my $content = 32;
-my $special = $page_size - 32;
-my $rows_per_slice = ($special - $content) / 16;
-my %in_special = (node => 0, slice => 4, nslices => 8, generation => 12, nprobes => 16, level => 18, kind => 19);
-my %in_descriptor = (start => 0, nslices => 4, generation => 8, keys => 12, nprobes => 16, state => 17);
-my $descriptor_size = 20;
-my $shadow = $content + $descriptor_size;
-my $first_child = $shadow + $descriptor_size + 4;
-my %in_meta = (lg_base => 11, block_ranges => 12, block_pages => 56, next_generation => 60, nfree => 64, free => 68, map => 580);
-my $tops_of_region = $content + $descriptor_size + $descriptor_size + 4;
-
-sub get { my ($file, $block, $offset, $format, $length) = @_; return unpack $format, substr($$file, $block * $page_size + $offset, $length); }
-sub get32 { return get(@_, 'V', 4); }
+sub page { my ($file, $block) = @_; return substr($$file, $block * $page_size, $page_size); }
+sub byte { my ($file, $block, $offset) = @_; return ord(substr($$file, $block * $page_size + $offset, 1)); }
 
 sub put
 {
@@ -43,8 +41,24 @@ sub put
 	substr($$file, $block * $page_size + $offset, length $bytes) = $bytes;
 	return;
 }
-sub put32 { my ($file, $block, $offset, $value) = @_; return put($file, $block, $offset, pack('V', $value)); }
-sub page { my ($file, $block) = @_; return substr($$file, $block * $page_size, $page_size); }
+
+sub lose { my ($file, $block) = @_; return put($file, $block, 0, "\0" x $page_size); }
+
+# The integer in a field of a page, another one, and one that is larger by some.  The struct that the field is in may be
+# elsewhere than at the start of the page.
+sub get_field { my ($file, $block, $field, $struct) = @_; return $format->value(page($file, $block), $field, $struct); }
+
+sub put_field
+{
+	my ($file, $block, $field, $value, $struct) = @_;
+	return put($file, $block, ($struct || 0) + $format->at($field), $format->bytes($field, $value));
+}
+
+sub add_to_field
+{
+	my ($file, $block, $field, $by, $struct) = @_;
+	return put_field($file, $block, $field, get_field($file, $block, $field, $struct) + $by, $struct);
+}
 
 sub swap_pages
 {
@@ -59,22 +73,38 @@ sub swap_pages
 sub blocks
 {
 	my ($file, $kind, $level) = @_;
-	return grep { get($file, $_, $special + $in_special{kind}, 'C', 1) == $kind
-		  && (!defined $level || get($file, $_, $special + $in_special{level}, 'C', 1) == $level) }
+	return grep { get_field($file, $_, 'opaque.kind') == $format->constant("BX_PAGE_$kind")
+		  && (!$level || get_field($file, $_, 'opaque.level') == $format->constant("BX_LEVEL_$level")) }
 	  0 .. length($$file) / $page_size - 1;
 }
-sub map_page { return (blocks($_[0], 2))[0]; }
-sub top_page { return (blocks($_[0], 3))[0]; }
-sub segment_pages { return blocks($_[0], 4, 1); }
-sub summary_pages { return blocks($_[0], 4, 2); }
+sub map_page { return (blocks($_[0], 'MAP'))[0]; }
+sub top_page { return (blocks($_[0], 'TOP'))[0]; }
+sub segment_pages { return blocks($_[0], 'SLICE', 'SEGMENT'); }
+sub summary_pages { return blocks($_[0], 'SLICE', 'PARTITION'); }
 
-# Where a field of a descriptor stands in the top-level page.
-sub entry { my ($child, $field) = @_; return $first_child + $child * $descriptor_size + ($field ? $in_descriptor{$field} : 0); }
-sub change_entry
+# The descriptor of a child in the top-level page: its offset, its bytes, a field of it, and another descriptor.
+sub entry { my ($child) = @_; return $format->at("top.child[$child]"); }
+sub entry_bytes { my ($file, $child) = @_; return substr(page($file, top_page($file)), entry($child), $descriptor_size); }
+sub entry_field { my ($file, $child, $field) = @_; return get_field($file, top_page($file), "desc.$field", entry($child)); }
+sub put_entry { my ($file, $child, $bytes) = @_; return put($file, top_page($file), entry($child), $bytes); }
+sub change_entry { my ($file, $field, $by) = @_; return add_to_field($file, top_page($file), "desc.$field", $by, entry(1)); }
+
+# The blocks with the slices of a segment.
+sub slices_of
 {
-	my ($file, $field, $by) = @_;
-	my $top = top_page($file);
-	put32($file, $top, entry(1, $field), get32($file, $top, entry(1, $field)) + $by);
+	my ($file, $child) = @_;
+	my ($start, $n) = map { entry_field($file, $child, $_) } 'start', 'nslices';
+	return $start .. $start + $n - 1;
+}
+
+# The shadow of a top-level page, for a segment.
+sub put_shadow
+{
+	my ($file, $descriptor, $child) = @_;
+	my ($top, $shadow) = (top_page($file), $format->at('top.shadow'));
+	put($file, $top, $shadow + $format->at('shadow.desc'), $descriptor) if $descriptor;
+	put_field($file, $top, 'shadow.level', $format->constant('BX_LEVEL_SEGMENT'), $shadow);
+	put_field($file, $top, 'shadow.child', $child, $shadow) if $child;
 	return;
 }
 
@@ -82,7 +112,7 @@ sub change_entry
 sub find_bits
 {
 	my ($file, $block, $offset) = @_;
-	$offset++ while get($file, $block, $offset, 'C', 1) == 0;
+	$offset++ while byte($file, $block, $offset) == 0;
 	die 'no bit' if $offset >= $special;
 	return $offset;
 }
@@ -90,8 +120,8 @@ sub find_bits
 sub clear_bit
 {
 	my ($file, $block) = @_;
-	my $offset = find_bits($file, $block, $content + 1600);
-	my $byte = get($file, $block, $offset, 'C', 1);
+	my $offset = find_bits($file, $block, $content + 100 * $row_size);
+	my $byte = byte($file, $block, $offset);
 	put($file, $block, $offset, chr($byte & ($byte - 1)));
 	return;
 }
@@ -100,15 +130,12 @@ sub clear_bit
 sub change_rows
 {
 	my ($file, $change) = @_;
-	my $top = top_page($file);
-	my ($start, $n) = (get32($file, $top, entry(0, 'start')), get32($file, $top, entry(0, 'nslices')));
-
-	foreach my $block ($start .. $start + $n - 1)
+	foreach my $block (slices_of($file, 0))
 	{
-		foreach my $row (0 .. $rows_per_slice - 1)
+		foreach my $row (0 .. $format->constant('BX_SLICE_ROWS') - 1)
 		{
-			my $at = $block * $page_size + $content + $row * 16;
-			substr($$file, $at, 16) = $change->(substr($$file, $at, 16));
+			my $at = $block * $page_size + $content + $row * $row_size;
+			substr($$file, $at, $row_size) = $change->(substr($$file, $at, $row_size));
 		}
 	}
 	return;
@@ -139,11 +166,11 @@ my %unseen = (
 		my ($file) = @_;
 		my $block = (segment_pages($file))[3];
 		my $rows = substr(page($file, $block), $content, $special - $content);
-		put($file, $block, $content, substr($rows, 16) . substr($rows, 0, 16));
+		put($file, $block, $content, substr($rows, $row_size) . substr($rows, 0, $row_size));
 	},
 	half_page_written => sub {
 		my $block = (segment_pages($_[0]))[2];
-		put($_[0], $block, $page_size / 2, "\0" x ($page_size / 2 - 32));
+		put($_[0], $block, $page_size / 2, "\0" x ($special - $page_size / 2));
 	},
 	segment_page_of_yesterday => sub { put_back(@_[ 0, 1 ], segment_pages($_[0])) },
 	summary_page_of_yesterday => sub { put_back(@_[ 0, 1 ], summary_pages($_[0])) },
@@ -152,121 +179,121 @@ my %unseen = (
 	index_of_another_table => sub { ${ $_[0] } = ${ $_[2] } },
 	segment_page_of_another_index => sub { my $block = (segment_pages($_[0]))[4]; put($_[0], $block, 0, page($_[2], $block)) },
 	summary_page_of_another_index => sub { my $block = (summary_pages($_[0]))[4]; put($_[0], $block, 0, page($_[2], $block)) },
-	entry_emptied => sub { put($_[0], top_page($_[0]), entry(1), "\0" x $descriptor_size) },
-	partition_forgotten => sub { put32($_[0], map_page($_[0]), $tops_of_region, 0) },
-	map_forgotten => sub { put32($_[0], 0, $content + $in_meta{map}, 0) },
-	pages_per_range_doubled => sub { put($_[0], 0, $content + $in_meta{lg_base}, chr(1)) },
+	entry_emptied => sub { put_entry($_[0], 1, "\0" x $descriptor_size) },
+	partition_forgotten => sub { put_field($_[0], map_page($_[0]), 'region.top[0]', 0) },
+	map_forgotten => sub { put_field($_[0], 0, 'meta.map[0]', 0) },
+	pages_per_range_doubled => sub { put_field($_[0], 0, 'meta.lg_base', 1) },
 	more_probes_everywhere => sub {
 		my ($file) = @_;
-		my $top = top_page($file);
-		my $probes = get($file, $top, entry(1, 'nprobes'), 'C', 1) + 1;
-		my ($start, $n) = map { get32($file, $top, entry(1, $_)) } 'start', 'nslices';
-		put($file, $top, entry(1, 'nprobes'), chr($probes));
-		put($file, $_, $special + $in_special{nprobes}, pack('v', $probes)) foreach $start .. $start + $n - 1;
+		change_entry($file, 'nprobes', 1);
+		add_to_field($file, $_, 'opaque.nprobes', 1) foreach slices_of($file, 1);
 	});
 
 # what does not fit together
 my %seen = (
-	slices_swapped => sub { my $top = top_page($_[0]); my $start = get32($_[0], $top, entry(0, 'start')); swap_pages($_[0], $start, $start + 1) },
-	segments_swapped => sub { my $top = top_page($_[0]); swap_pages($_[0], map { get32($_[0], $top, entry($_, 'start')) } 0, 1) },
+	slices_swapped => sub { swap_pages($_[0], (slices_of($_[0], 0))[ 0, 1 ]) },
+	segments_swapped => sub { my ($file) = @_; swap_pages($file, map { entry_field($file, $_, 'start') } 0, 1) },
 	segment_for_summary => sub { swap_pages($_[0], (segment_pages($_[0]))[0], (summary_pages($_[0]))[0]) },
 	entries_exchanged => sub {
 		my ($file) = @_;
-		my ($top, $size) = (top_page($file), $descriptor_size);
-		my ($a, $b) = map { substr(page($file, $top), entry($_), $size) } 0, 1;
-		put($file, $top, entry(0), $b . $a);
+		my ($a, $b) = map { entry_bytes($file, $_) } 0, 1;
+		put_entry($file, 0, $b);
+		put_entry($file, 1, $a);
 	},
-	entry_copied => sub {
-		my ($file) = @_;
-		my $top = top_page($file);
-		put($file, $top, entry(1), substr(page($file, $top), entry(0), $descriptor_size));
-	},
+	entry_copied => sub { put_entry($_[0], 1, entry_bytes($_[0], 0)) },
 	entry_start_plus_one => sub { change_entry($_[0], 'start', 1) },
 	entry_start_minus_one => sub { change_entry($_[0], 'start', -1) },
 	entry_one_slice_less => sub { change_entry($_[0], 'nslices', -1) },
 	entry_one_slice_more => sub { change_entry($_[0], 'nslices', 1) },
 	entry_one_probe_more => sub { change_entry($_[0], 'nprobes', 1) },
 	entry_of_last_generation => sub { change_entry($_[0], 'generation', -1) },
-	summary_emptied => sub { put($_[0], top_page($_[0]), $content, "\0" x $descriptor_size) },
-	map_entry_off_by_one => sub { put32($_[0], map_page($_[0]), $tops_of_region, get32($_[0], map_page($_[0]), $tops_of_region) + 1) },
-	partition_twice => sub { put32($_[0], map_page($_[0]), $tops_of_region + 4, top_page($_[0])) },
+	summary_emptied => sub { put($_[0], top_page($_[0]), $format->at('top.self'), "\0" x $descriptor_size) },
+	map_entry_off_by_one => sub { add_to_field($_[0], map_page($_[0]), 'region.top[0]', 1) },
+	partition_twice => sub { put_field($_[0], map_page($_[0]), 'region.top[1]', top_page($_[0])) },
 	map_in_wrong_place => sub {
-		put32($_[0], 0, $content + $in_meta{map}, 0);
-		put32($_[0], 0, $content + $in_meta{map} + 4, map_page($_[0]));
+		put_field($_[0], 0, 'meta.map[0]', 0);
+		put_field($_[0], 0, 'meta.map[1]', map_page($_[0]));
 	},
 	# the next rebuild, insert or VACUUM would overwrite what is in use
 	free_but_in_use => sub {
-		put32($_[0], 0, $content + $in_meta{nfree}, 1);
-		put32($_[0], 0, $content + $in_meta{free}, (segment_pages($_[0]))[0]);
-		put32($_[0], 0, $content + $in_meta{free} + 4, 1);
+		put_field($_[0], 0, 'meta.nfree', 1);
+		put_field($_[0], 0, 'meta.free[0].start', (segment_pages($_[0]))[0]);
+		put_field($_[0], 0, 'meta.free[0].npages', 1);
 	},
-	shadow_of_pages_in_use => sub {
-		my ($file) = @_;
-		my $top = top_page($file);
-		put($file, $top, $shadow, substr(page($file, $top), entry(0), $descriptor_size) . pack('CCv', 1, 0, 0));
-	},
-	impossible_shadow => sub {
-		my ($file) = @_;
-		my $top = top_page($file);
-		put($file, $top, $shadow, "\0" x $descriptor_size . pack('CCv', 1, 5, 0));
-	},
+	shadow_of_pages_in_use => sub { put_shadow($_[0], entry_bytes($_[0], 0), 0) },
+	impossible_shadow => sub { put_shadow($_[0], undef, 5) },
 	metapage_of_yesterday => sub { put($_[0], 0, 0, page($_[1], 0)) },
-	generations_again => sub { put32($_[0], 0, $content + $in_meta{next_generation}, 5) },
+	generations_again => sub { put_field($_[0], 0, 'meta.next_generation', 5) },
 	# replay of a page image would lose the bits
-	bits_in_the_hole => sub { put($_[0], (segment_pages($_[0]))[6], 12, pack('v', 32)) },
-	page_lost => sub { put($_[0], (segment_pages($_[0]))[7], 0, "\0" x $page_size) },
-	top_page_lost => sub { put($_[0], top_page($_[0]), 0, "\0" x $page_size) },
-	metapage_lost => sub { put($_[0], 0, 0, "\0" x $page_size) },
-	page_of_another_kind => sub { put($_[0], (segment_pages($_[0]))[0], $special + $in_special{kind}, chr(2)) },
+	bits_in_the_hole => sub { put_field($_[0], (segment_pages($_[0]))[6], 'header.pd_lower', $format->constant('BX_SLICE_LOWER_EMPTY')) },
+	page_lost => sub { lose($_[0], (segment_pages($_[0]))[7]) },
+	top_page_lost => sub { lose($_[0], top_page($_[0])) },
+	metapage_lost => sub { lose($_[0], 0) },
+	page_of_another_kind => sub { put_field($_[0], (segment_pages($_[0]))[0], 'opaque.kind', $format->constant('BX_PAGE_MAP')) },
 	file_cut_off => sub { substr(${ $_[0] }, -$page_size) = '' });
 
 #
-# Layout block: the scratch page is block 1, and filters follow.  Rows are in the first few pages, and in the last.
+# Layout block.  Rows are in the first few pages of filters, and in the last.
 #
 
-sub ranges_of_page { return get($_[0], 0, $content + $in_meta{block_ranges}, 'v', 2); }
-sub offset_of_filter { my ($file, $block, $i) = @_; return $special - 2 * (ranges_of_page($file) + 1 - $i); }
-sub filter_at { my ($file, $block, $i) = @_; return $content + get($file, $block, offset_of_filter($file, $block, $i), 'v', 2); }
+my $scratch = $format->constant('BX_SCRATCH_BLKNO');
+my $first = $format->constant('BX_FIRST_BLOCK_BLKNO');
+
+sub ranges_of_page { return get_field($_[0], 0, 'meta.block_ranges'); }
+sub offset_of_filter { my ($file, $i) = @_; return $format->filter_offset_at(ranges_of_page($file), $i); }
+
+# Where filter i of a page begins.
+sub filter_at
+{
+	my ($file, $block, $i) = @_;
+	return $content + unpack 'v', substr(page($file, $block), offset_of_filter($file, $i), $format->filter_offset_size);
+}
+
+# Where the trailer of a filter begins.
+sub trailer_at { my ($file, $block, $i) = @_; return filter_at($file, $block, $i + 1) - $format->constant('BX_PACKED_TRAILER'); }
 
 my %block_unseen = (
-	block_bit_cleared => sub { clear_bit($_[0], 3) },
+	block_bit_cleared => sub { clear_bit($_[0], $first + 1) },
 	block_filter_cleared => sub {
-		my $at = filter_at($_[0], 2, 3);
-		put($_[0], 2, $at, "\0" x (filter_at($_[0], 2, 4) - $at - 5));
+		my ($at, $trailer) = (filter_at($_[0], $first, 3), trailer_at($_[0], $first, 3));
+		put($_[0], $first, $at, "\0" x ($trailer - $at));
 	},
 	block_filter_shifted => sub {
-		my $at = filter_at($_[0], 2, 3);
-		put($_[0], 2, $at, substr(page($_[0], 2), $at + 1, 64) . "\0");
+		my $at = filter_at($_[0], $first, 3);
+		put($_[0], $first, $at, substr(page($_[0], $first), $at + 1, 64) . "\0");
 	},
-	block_half_page_written => sub { put($_[0], 2, $page_size / 2, "\0" x 1024) },
+	block_half_page_written => sub { put($_[0], $first, $page_size / 2, "\0" x 1024) },
 	block_more_probes => sub {
 		my ($file) = @_;
-		my $probes = filter_at($file, 2, 4) - 3;
-		put($file, 2, $probes, chr(get($file, 2, $probes, 'C', 1) + 4));
+		my $trailer = trailer_at($file, $first, 3);
+		# the first byte is a marker; of the others only the number of probes is not zero
+		my @set = grep { byte($file, $first, $_) != 0 } $trailer + 1 .. filter_at($file, $first, 4) - 1;
+		die 'a trailer of another format' if @set != 1;
+		put($file, $first, $set[0], chr(byte($file, $first, $set[0]) + 4));
 	},
-	block_page_of_yesterday => sub { put_back(@_[ 0, 1 ], 2 .. 5) },
-	block_last_page_of_yesterday => sub { put_back(@_[ 0, 1 ], reverse blocks($_[0], 5)) },
-	block_page_of_another_index => sub { put($_[0], 3, 0, page($_[2], 3)) },
+	block_page_of_yesterday => sub { put_back(@_[ 0, 1 ], $first .. $first + 3) },
+	block_last_page_of_yesterday => sub { put_back(@_[ 0, 1 ], reverse blocks($_[0], 'BLOCK')) },
+	block_page_of_another_index => sub { put($_[0], $first + 1, 0, page($_[2], $first + 1)) },
 	block_index_of_yesterday => sub { ${ $_[0] } = ${ $_[1] } },
-	block_filters_of_scratch => sub { put($_[0], 2, $content, substr(page($_[0], 1), $content, $special - $content)) },
-	block_one_page_less => sub { put32($_[0], 0, $content + $in_meta{block_pages}, get32($_[0], 0, $content + $in_meta{block_pages}) - 1) });
+	block_filters_of_scratch => sub { put($_[0], $first, $content, substr(page($_[0], $scratch), $content, $special - $content)) },
+	block_one_page_less => sub { add_to_field($_[0], 0, 'meta.block_pages', -1) });
 my %block_seen = (
-	block_pages_swapped => sub { swap_pages($_[0], 2, 3) },
-	block_page_for_scratch => sub { swap_pages($_[0], 1, 2) },
-	block_page_lost => sub { put($_[0], 2, 0, "\0" x $page_size) },
-	block_last_page_lost => sub { my ($last) = reverse blocks($_[0], 5); put($_[0], $last, 0, "\0" x $page_size) },
-	block_scratch_lost => sub { put($_[0], 1, 0, "\0" x $page_size) },
+	block_pages_swapped => sub { swap_pages($_[0], $first, $first + 1) },
+	block_page_for_scratch => sub { swap_pages($_[0], $scratch, $first) },
+	block_page_lost => sub { lose($_[0], $first) },
+	block_last_page_lost => sub { lose($_[0], (blocks($_[0], 'BLOCK'))[-1]) },
+	block_scratch_lost => sub { lose($_[0], $scratch) },
 	block_offsets_exchanged => sub {
-		my $at = offset_of_filter($_[0], 2, 3);
-		my ($a, $b) = unpack 'vv', substr(page($_[0], 2), $at, 4);
-		put($_[0], 2, $at, pack('vv', $b, $a));
+		my ($at, $size) = (offset_of_filter($_[0], 3), $format->filter_offset_size);
+		my $pair = substr(page($_[0], $first), $at, 2 * $size);
+		put($_[0], $first, $at, substr($pair, $size) . substr($pair, 0, $size));
 	},
-	block_offset_too_large => sub { put($_[0], 2, offset_of_filter($_[0], 2, ranges_of_page($_[0])), pack('v', $page_size)) },
-	block_ranges_plus_one => sub { put($_[0], 0, $content + $in_meta{block_ranges}, pack('v', ranges_of_page($_[0]) + 1)) },
-	block_pages_per_range_doubled => sub { put($_[0], 0, $content + $in_meta{lg_base}, chr(1)) },
-	block_page_number_off_by_one => sub { put32($_[0], 4, $special + $in_special{node}, 3) },
-	block_one_page_more => sub { put32($_[0], 0, $content + $in_meta{block_pages}, get32($_[0], 0, $content + $in_meta{block_pages}) + 1) },
-	block_unknown_filter => sub { my $at = filter_at($_[0], 2, 4) - 5; put($_[0], 2, $at, chr(0)) },
+	block_offset_too_large => sub { put($_[0], $first, offset_of_filter($_[0], ranges_of_page($_[0])), pack('v', $page_size)) },
+	block_ranges_plus_one => sub { add_to_field($_[0], 0, 'meta.block_ranges', 1) },
+	block_pages_per_range_doubled => sub { put_field($_[0], 0, 'meta.lg_base', 1) },
+	block_page_number_off_by_one => sub { add_to_field($_[0], $first + 2, 'opaque.node', 1) },
+	block_one_page_more => sub { add_to_field($_[0], 0, 'meta.block_pages', 1) },
+	block_unknown_filter => sub { put($_[0], $first, trailer_at($_[0], $first, 3), chr(0)) },
 	block_file_cut_off => sub { substr(${ $_[0] }, -$page_size) = '' });
 
 %unseen = (%unseen, %block_unseen);
@@ -277,7 +304,6 @@ my %damages = (%unseen, %seen);
 # Tables, each with a summary, whose indexes are alike
 #
 
-my $node = new_node('check', conf => "shared_buffers = 128MB\n", no_checksums => 1);
 my @cases = sort keys %damages;
 my @tables = ('good', 'other', 'block_good', 'block_other', @cases);
 my $rows = 9000;

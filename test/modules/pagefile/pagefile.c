@@ -1,7 +1,12 @@
 /*-------------------------------------------------------------------------
  *
  * pagefile.c
- *	  Replaces the file of a relation under a running server.
+ *	  Replaces the file of a relation under a running server, and shows where
+ *	  the fields of an index page are.
+ *
+ * Tests that damage pages take every offset from here.  So the compiler
+ * rejects a field that format.h no longer has, and no test has a copy of the
+ * format.
  *
  *-------------------------------------------------------------------------
  */
@@ -11,13 +16,137 @@
 #include "access/relation.h"
 #include "catalog/storage.h"
 #include "fmgr.h"
+#include "lib/stringinfo.h"
+#include "storage/bufpage.h"
 #include "storage/smgr.h"
+#include "utils/builtins.h"
 #include "utils/inval.h"
 #include "utils/rel.h"
+
+#include "../../../src/filter/packed.h"
+#include "../../../src/storage/format.h"
 
 PG_MODULE_MAGIC;
 
 PG_FUNCTION_INFO_V1(write_pages);
+PG_FUNCTION_INFO_V1(page_format);
+
+#define FIELD(prefix, start, type, field) \
+	{prefix "." #field, (start) + offsetof(type, field), \
+	sizeof(((type *) NULL)->field)}
+#define HEADER(field)	FIELD("header", 0, PageHeaderData, field)
+#define OPAQUE(field) \
+	FIELD("opaque", BX_OPAQUE_OFFSET, BxPageOpaqueData, field)
+#define META(field)		FIELD("meta", BX_CONTENT_OFFSET, BxMetaPageData, field)
+#define TOP(field)		FIELD("top", BX_CONTENT_OFFSET, BxTopPageData, field)
+#define REGION(field)	FIELD("region", BX_CONTENT_OFFSET, BxRegionData, field)
+#define DESC(field)		FIELD("desc", 0, BxNodeDesc, field)
+#define SHADOW(field)	FIELD("shadow", 0, BxShadow, field)
+#define CONSTANT(name)	{#name, (name), 0}
+
+/*
+ * A line of page_format().  The offset of a field is relative to the page or,
+ * if the struct is part of another one, to the struct; its size is in bytes.
+ * A constant has its value as offset, and the size 0.
+ */
+struct FormatLine
+{
+	const char *name;
+	unsigned int offset;
+	unsigned int size;
+};
+
+static const struct FormatLine lines[] = {
+	HEADER(pd_lower),
+	HEADER(pd_upper),
+	HEADER(pd_special),
+	CONSTANT(SizeOfPageHeaderData),
+	CONSTANT(BLCKSZ),
+
+	/* parts of every page, and kinds of pages */
+	CONSTANT(BX_CONTENT_OFFSET),
+	CONSTANT(BX_OPAQUE_OFFSET),
+	OPAQUE(node),
+	OPAQUE(slice),
+	OPAQUE(nslices),
+	OPAQUE(generation),
+	OPAQUE(nprobes),
+	OPAQUE(level),
+	OPAQUE(kind),
+	OPAQUE(page_id),
+	CONSTANT(BX_PAGE_META),
+	CONSTANT(BX_PAGE_MAP),
+	CONSTANT(BX_PAGE_TOP),
+	CONSTANT(BX_PAGE_SLICE),
+	CONSTANT(BX_PAGE_BLOCK),
+	CONSTANT(BX_PAGE_SCRATCH),
+	CONSTANT(BX_LEVEL_SEGMENT),
+	CONSTANT(BX_LEVEL_PARTITION),
+
+	/* the metapage */
+	META(magic),
+	META(version),
+	META(hash_version),
+	META(layout),
+	META(lg_base),
+	META(block_ranges),
+	META(false_positive_rate),
+	META(stats.range_keys),
+	META(block_pages),
+	META(next_generation),
+	META(nfree),
+	META(free[0].start),
+	META(free[0].npages),
+	META(map[0]),
+	META(map[1]),
+	CONSTANT(BX_MAGIC),
+	CONSTANT(BX_FORMAT_VERSION),
+	CONSTANT(BX_HASH_VERSION),
+	CONSTANT(BX_LAYOUT_PARTITIONED),
+	CONSTANT(BX_LAYOUT_BLOCK),
+
+	/* layout "partitioned" */
+	TOP(self),
+	TOP(shadow),
+	TOP(child[0]),
+	TOP(child[1]),
+	REGION(top[0]),
+	REGION(top[1]),
+	DESC(start),
+	DESC(nslices),
+	DESC(generation),
+	DESC(nprobes),
+	DESC(state),
+	SHADOW(desc),
+	SHADOW(level),
+	SHADOW(child),
+	CONSTANT(BX_ROW_BYTES),
+	CONSTANT(BX_SLICE_ROWS),
+	CONSTANT(BX_SLICE_LOWER_EMPTY),
+
+	/* layout "block"; the offsets on its pages depend on the number of ranges */
+	CONSTANT(BX_SCRATCH_BLKNO),
+	CONSTANT(BX_FIRST_BLOCK_BLKNO),
+	CONSTANT(BX_BLOCK_LOWER(0)),
+	CONSTANT(BX_BLOCK_LOWER(1)),
+	CONSTANT(BX_PACKED_LINE),
+	CONSTANT(BX_PACKED_TRAILER),
+};
+
+/*
+ * page_format() returns text: a line "name offset size" for each of the above.
+ */
+Datum
+page_format(PG_FUNCTION_ARGS)
+{
+	StringInfoData text;
+
+	initStringInfo(&text);
+	for (int i = 0; i < lengthof(lines); i++)
+		appendStringInfo(&text, "%s %u %u\n", lines[i].name, lines[i].offset,
+						 lines[i].size);
+	PG_RETURN_TEXT_P(cstring_to_text_with_len(text.data, text.len));
+}
 
 /*
  * write_pages(relation regclass, pages bytea): the relation has these pages, and no
