@@ -71,16 +71,9 @@ CREATE INDEX t_plain ON t USING bloomidx (a);
 CREATE INDEX t_fine ON t USING bloomidx (a) WITH (false_positive_rate = 0.00001);
 SELECT pages('t_rough') < pages('t_plain') AND pages('t_plain') < pages('t_fine') AS by_rate;
 
--- ALTER INDEX takes effect at the next REINDEX, not before, and says so.  Nothing else does.
+-- ALTER INDEX takes effect at the next REINDEX, not before.
 SELECT pages('t_rough') AS before \gset
-SET client_min_messages = notice;
 ALTER INDEX t_rough SET (false_positive_rate = 0.00001);
-ALTER INDEX t_rough RENAME TO t_other;
-ALTER INDEX t_other RENAME TO t_rough;
-ALTER TABLE t SET (fillfactor = 90);
-CREATE INDEX t_other ON t USING bloomidx (a) WITH (false_positive_rate = 0.1);
-DROP INDEX t_other;
-SET client_min_messages = warning;
 SELECT pg_get_indexdef('t_rough'::regclass);
 INSERT INTO t VALUES (20001, '20001');
 SELECT pages('t_rough') = :before AS as_before;

@@ -134,7 +134,7 @@ sample_lg_base(BxBuild *build, BxHeapScan *scan)
  * empty table, the choice is left to the first insert.
  */
 static uint8
-choose_lg_base(BxBuild *build, const BxOptions *options)
+initial_lg_base(BxBuild *build, const BxOptions *options)
 {
 	BxHeapScan *scan;
 	uint8		lg_base;
@@ -181,8 +181,8 @@ report_blocks(BxBuild *build, uint64 blocks)
 
 /* Range callback: passes the keys of a range to the layout. */
 static void
-add_range(void *arg, uint32 range, double done, const uint64 *keys, Size nkeys,
-		  bool doubt)
+build_range(void *arg, uint32 range, double done, const uint64 *keys, Size nkeys,
+			bool doubt)
 {
 	BxBuild    *build = arg;
 	uint64		blocks = (range % build->shared->unit_ranges) <<
@@ -207,7 +207,7 @@ build_unit(BxBuild *build, BxHeapScan *scan, uint64 unit)
 
 	build->reported = 0;
 	bx_heapscan_ranges(scan, lg_base, first, end, build->heap_blocks,
-					   add_range, build);
+					   build_range, build);
 	build->layout->build_unit(build, &shared->results[unit]);
 	report_blocks(build, Min(end << lg_base, build->heap_blocks) -
 				  (first << lg_base));
@@ -252,7 +252,7 @@ init_shared(BxBuild *build, const BxMetaPageData *meta, uint64 unit_ranges,
 	shared->nunits = nunits;
 	pg_atomic_init_u64(&shared->next_unit, 0);
 	pg_atomic_init_u64(&shared->blocks_done, 0);
-	pg_atomic_init_u32(&shared->next_generation, meta->next_generation);
+	pg_atomic_init_u32(&shared->next_generation, 1);
 	SpinLockInit(&shared->mutex);
 }
 
@@ -337,7 +337,6 @@ build_filters(BxBuild *build, BxMetaPageData *meta, IndexBuildResult *result)
 	parallel = build_all_units(build, meta, unit_ranges);
 
 	start_phase(build, PHASE_PUBLISHING);
-	meta->next_generation = pg_atomic_read_u32(&build->shared->next_generation);
 	build->layout->build_publish(build, meta);
 	result->heap_tuples = build->shared->heap_tuples;
 	result->index_tuples = build->shared->index_tuples;
@@ -382,13 +381,13 @@ bxbuild(Relation heap, Relation index, IndexInfo *indexInfo)
 	init_build(&build, heap, index, indexInfo, &options);
 	start_phase(&build, PHASE_SAMPLING);
 	bx_meta_init(metapage.data, options.layout, options.false_positive_rate,
-				 choose_lg_base(&build, &options));
+				 initial_lg_base(&build, &options));
 	write_metapage(index, metapage.data);
 	if (meta->lg_base != BX_LG_BASE_UNSET)
 		build_filters(&build, meta, result);
 
 	/* without keys, leave the choice of lg_base to the first insert */
-	if (meta->stats.segments == 0 && options.pages_per_range == 0)
+	if (meta->stats.parts == 0 && options.pages_per_range == 0)
 		meta->lg_base = BX_LG_BASE_UNSET;
 	bx_meta_write(index, meta);
 	end_phase(&build);

@@ -7,21 +7,48 @@
  */
 #include "postgres.h"
 
-#include "nodes/parsenodes.h"
-#include "nodes/plannodes.h"
-#include "tcop/pquery.h"
-#include "utils/portal.h"
+#include "lib/stringinfo.h"
+#include "utils/memutils.h"
 #include "utils/rel.h"
 
 #include "am.h"
 
 static relopt_kind option_kind;
 
-static relopt_enum_elt_def layouts[] = {
-	{"partitioned", BX_LAYOUT_PARTITIONED},
-	{"block", BX_LAYOUT_BLOCK},
-	{(const char *) NULL}
-};
+/* The values of option "layout", ended by NULL, as PostgreSQL wants them. */
+#define MAX_LAYOUTS		7
+static relopt_enum_elt_def layouts[MAX_LAYOUTS + 1];
+
+/*
+ * Fills layouts[] from the list of layouts, and returns the detail of the
+ * error for other values.  PostgreSQL keeps the pointers to both.
+ */
+static char *
+list_layouts(void)
+{
+	MemoryContext oldcxt = MemoryContextSwitchTo(TopMemoryContext);
+	StringInfoData detail;
+	int			n = 0;
+
+	initStringInfo(&detail);
+	appendStringInfoString(&detail, "Valid values are ");
+	for (const BxLayout *layout = bx_layout_next(NULL); layout != NULL;
+		 layout = bx_layout_next(layout))
+	{
+		if (n == MAX_LAYOUTS)
+			elog(ERROR, "too many layouts");
+		if (n > 0)
+			appendStringInfoString(&detail, bx_layout_next(layout) == NULL ?
+								   " and " : ", ");
+		appendStringInfo(&detail, "\"%s\"", layout->name);
+		layouts[n].string_val = layout->name;
+		layouts[n].symbol_val = layout->id;
+		n++;
+	}
+	appendStringInfoChar(&detail, '.');
+	MemoryContextSwitchTo(oldcxt);
+	return detail.data;
+}
 
 /* Registers the options; called once, when the library is loaded. */
 void
@@ -30,8 +57,7 @@ bx_options_init(void)
 	option_kind = add_reloption_kind();
 	add_enum_reloption(option_kind, "layout",
 					   "How the filters are laid out on the index's pages",
-					   layouts, BX_LAYOUT_PARTITIONED,
-					   "Valid values are \"partitioned\" and \"block\".",
+					   layouts, BX_LAYOUT_PARTITIONED, list_layouts(),
 					   AccessExclusiveLock);
 	add_int_reloption(option_kind, "pages_per_range",
 					  "Heap pages that share a filter, a power of two; 0 means automatic",
@@ -40,33 +66,6 @@ bx_options_init(void)
 					   "Chance that a range without the key is read",
 					   BX_DEFAULT_RATE, BX_MIN_RATE, BX_MAX_RATE,
 					   AccessExclusiveLock);
-}
-
-/*
- * Returns whether the current statement changes options of an existing
- * relation. amoptions gets no information about its purpose, so examine the
- * statement.
- */
-static bool
-is_alter(void)
-{
-	PlannedStmt *stmt;
-	ListCell   *lc;
-
-	if (ActivePortal == NULL || list_length(ActivePortal->stmts) != 1)
-		return false;
-	stmt = linitial_node(PlannedStmt, ActivePortal->stmts);
-	if (stmt->utilityStmt == NULL || !IsA(stmt->utilityStmt, AlterTableStmt))
-		return false;
-	foreach(lc, ((AlterTableStmt *) stmt->utilityStmt)->cmds)
-	{
-		AlterTableCmd *cmd = lfirst_node(AlterTableCmd, lc);
-
-		if (cmd->subtype == AT_SetRelOptions ||
-			cmd->subtype == AT_ResetRelOptions)
-			return true;
-	}
-	return false;
 }
 
 bytea *
@@ -92,12 +91,6 @@ bxoptions(Datum reloptions, bool validate)
 						options->pages_per_range),
 				 errdetail("Valid values are 0, which means automatic, and the powers of two up to %d.",
 						   BX_MAX_PAGES_PER_RANGE)));
-
-	/* all options are frozen by the build */
-	if (validate && is_alter())
-		ereport(NOTICE,
-				(errmsg("options of a bloomidx index take effect when the index is built"),
-				 errhint("REINDEX the index to apply the new options.")));
 	return (bytea *) options;
 }
 

@@ -112,7 +112,7 @@ extern void bx_block_search_cost(const BxSearchFacts *facts, double elements,
 
 /* inspect.c */
 extern void bx_block_walk(Relation index, const BxMetaPageData *meta,
-						  BxUnitCallback callback, void *arg);
+						  BxPartCallback callback, void *arg);
 extern void bx_block_check_claims(BxCheck *check, const BxMetaPageData *meta);
 extern void bx_block_check_pages(BxCheck *check);
 extern void bx_block_check_keys(BxCheck *check, uint32 range,

@@ -154,9 +154,9 @@ bx_block_build_plan(BxBuild *build, BxMetaPageData *meta)
 	for (int i = 0; i < n; i++)
 		sum += keys[i];
 	meta->stats.range_keys = sum / n;
-	meta->block_ranges = bx_block_choose_ranges(keys, n, meta->false_positive_rate);
-	page_blocks = (uint64) meta->block_ranges << meta->lg_base;
-	return meta->block_ranges * Max(UNIT_BLOCKS / page_blocks, 1);
+	meta->block.nranges = bx_block_choose_ranges(keys, n, meta->false_positive_rate);
+	page_blocks = (uint64) meta->block.nranges << meta->lg_base;
+	return meta->block.nranges * Max(UNIT_BLOCKS / page_blocks, 1);
 }
 
 void
@@ -262,7 +262,7 @@ first_page_of_unit(const BxBuildShared *shared, uint64 unit)
 {
 	uint64		ranges = bx_geometry_ranges(shared->heap_blocks,
 											shared->meta.lg_base);
-	int			nranges = shared->meta.block_ranges;
+	int			nranges = shared->meta.block.nranges;
 
 	return Min(unit * (shared->unit_ranges / nranges),
 			   (ranges + nranges - 1) / nranges);
@@ -347,10 +347,10 @@ bx_block_build_unit(BxBuild *build, BxUnitResult *result)
 							first_page_of_unit(build->shared, unit + 1),
 							bb->typical_keys);
 	result->block = bx_block_of_page(bb->number);
-	result->sums.slices = bb->filters;	/* number of filters in the sums */
-	result->sums.segments = bb->doubtful;
-	result->sums.range_keys = bb->all_keys;
-	result->sums.segment_rate = bb->rates;
+	result->keys = bb->all_keys;
+	result->rates = bb->rates;
+	result->pages.filters = bb->filters;
+	result->pages.doubtful = bb->doubtful;
 	bb->filters = bb->doubtful = bb->all_keys = bb->rates = 0;
 	bb->started = false;
 }
@@ -372,19 +372,21 @@ bx_block_build_publish(BxBuild *build, BxMetaPageData *meta)
 
 	for (uint64 unit = 0; unit < shared->nunits; unit++)
 	{
-		filters += shared->results[unit].sums.slices;
-		doubtful += shared->results[unit].sums.segments;
-		keys += shared->results[unit].sums.range_keys;
-		rates += shared->results[unit].sums.segment_rate;
+		const BxUnitResult *result = &shared->results[unit];
+
+		filters += result->pages.filters;
+		doubtful += result->pages.doubtful;
+		keys += result->keys;
+		rates += result->rates;
 	}
 	memset(&meta->stats, 0, sizeof(meta->stats));
-	meta->block_ranges = 0;
+	meta->block.nranges = 0;
 
 	/* without any key, the first insert chooses the geometry */
 	if (RelationGetNumberOfBlocks(build->index) <= BX_SCRATCH_BLKNO)
 		return;
 	meta->stats.range_keys = sampled_keys;
-	meta->stats.segment_rate = meta->false_positive_rate;
+	meta->stats.range_rate = meta->false_positive_rate;
 	bx_block_set_means(&meta->stats, filters, doubtful, keys, rates);
 	bx_block_put_scratch(build->index, &geometry);
 	for (uint64 unit = 0; unit < shared->nunits; unit++)
@@ -395,8 +397,8 @@ bx_block_build_publish(BxBuild *build, BxMetaPageData *meta)
 									first_page_of_unit(shared, unit + 1),
 									meta->stats.range_keys);
 	}
-	meta->block_ranges = geometry.nranges;
-	meta->block_pages = first_page_of_unit(shared, shared->nunits);
-	meta->stats.segments = meta->block_pages;
-	meta->stats.ranges_per_page = geometry.nranges;
+	meta->block.nranges = geometry.nranges;
+	meta->block.pages = first_page_of_unit(shared, shared->nunits);
+	meta->stats.parts = meta->block.pages;
+	meta->stats.block.ranges_per_page = geometry.nranges;
 }

@@ -35,7 +35,7 @@ bx_block_insert_begin(const BxMetaPageData *meta)
 	BlockInsert *state = palloc(sizeof(BlockInsert));
 
 	state->geometry = bx_block_geometry(meta);
-	state->npages = meta->block_pages;
+	state->npages = meta->block.pages;
 	state->index_blocks = 0;
 	return state;
 }
@@ -51,10 +51,10 @@ choose_geometry(BxMetaPageData *meta, Relation index, Relation heap,
 	if (meta->lg_base == BX_LG_BASE_UNSET)
 		meta->lg_base = bx_geometry_auto_lg_base(&bx_layout_block, keys);
 	keys = keys * (1 << meta->lg_base) + natts;
-	meta->block_ranges = bx_block_choose_ranges(&keys, 1, meta->false_positive_rate);
+	meta->block.nranges = bx_block_choose_ranges(&keys, 1, meta->false_positive_rate);
 	meta->stats.range_keys = keys;
-	meta->stats.segment_rate = meta->false_positive_rate;
-	meta->stats.ranges_per_page = meta->block_ranges;
+	meta->stats.range_rate = meta->false_positive_rate;
+	meta->stats.block.ranges_per_page = meta->block.nranges;
 }
 
 /*
@@ -68,9 +68,9 @@ keys_of_last_page(Relation index, const BxMetaPageData *meta)
 	PGAlignedBlock page;
 	BxBlockFill fill;
 
-	if (meta->block_pages == 0)
+	if (meta->block.pages == 0)
 		return meta->stats.range_keys;
-	bx_block_read_page(index, meta->block_pages - 1, &geometry, NULL, page.data);
+	bx_block_read_page(index, meta->block.pages - 1, &geometry, NULL, page.data);
 	bx_block_measure(page.data, geometry.nranges, &fill);
 	return fill.filters >= Min(BX_FEW_CHILDREN, geometry.nranges) ?
 		fill.keys / fill.filters : Max(meta->stats.range_keys, 1);
@@ -89,25 +89,25 @@ make_pages(BlockInsert *state, Relation index, Relation heap, ItemPointer tid)
 
 	LockPage(index, BX_METAPAGE_BLKNO, ExclusiveLock);
 	bx_meta_read(index, &meta);
-	if (meta.block_ranges == 0)
+	if (meta.block.nranges == 0)
 		choose_geometry(&meta, index, heap, tid);
 	state->geometry = bx_block_geometry(&meta);
 	wanted = (ItemPointerGetBlockNumber(tid) >> meta.lg_base) /
-		meta.block_ranges + 1;
-	if (meta.block_pages < wanted)
+		meta.block.nranges + 1;
+	if (meta.block.pages < wanted)
 	{
-		if (meta.block_pages == 0)
+		if (meta.block.pages == 0)
 			bx_block_put_scratch(index, &state->geometry);
-		bx_block_put_even_pages(index, &state->geometry, meta.block_pages, wanted,
+		bx_block_put_even_pages(index, &state->geometry, meta.block.pages, wanted,
 								keys_of_last_page(index, &meta));
 		BX_PAUSE(BX_PAUSE_ALLOCATED);
-		meta.block_pages = wanted;
+		meta.block.pages = wanted;
 
 		/* bx_meta_read() raises an error if block_pages is less than this */
-		meta.stats.segments = wanted;
+		meta.stats.parts = wanted;
 		bx_meta_write(index, &meta);
 	}
-	state->npages = meta.block_pages;
+	state->npages = meta.block.pages;
 	UnlockPage(index, BX_METAPAGE_BLKNO, ExclusiveLock);
 }
 
@@ -183,7 +183,7 @@ lock_page(RowPages *pages, int mode)
 		LockBuffer(pages->buffer, mode);
 		bx_block_check_identity(pages->index, pages->buffer, BX_PAGE_BLOCK,
 								pages->number, pages->geometry);
-		shadowed = (BxPageGetOpaque(BufferGetPage(pages->buffer))->flags &
+		shadowed = (BxPageGetOpaque(BufferGetPage(pages->buffer))->block.flags &
 					BX_BLOCK_SHADOWED) != 0;
 		if (!shadowed || BufferIsValid(pages->scratch))
 			return shadowed;
@@ -201,7 +201,7 @@ lock_scratch(RowPages *pages, int mode, Size *size)
 {
 	LockBuffer(pages->scratch, mode);
 	bx_page_check(pages->index, pages->scratch, BX_PAGE_SCRATCH);
-	if (BxPageGetOpaque(BufferGetPage(pages->scratch))->node != pages->number)
+	if (BxPageGetOpaque(BufferGetPage(pages->scratch))->number != pages->number)
 		return NULL;
 	bx_block_check_identity(pages->index, pages->scratch, BX_PAGE_SCRATCH,
 							pages->number, pages->geometry);
@@ -325,7 +325,7 @@ bx_block_insert_doubt(BxInsert *insert, Relation heap, ItemPointer tid)
 	state = GenericXLogStart(index);
 	page = GenericXLogRegisterBuffer(state, pages.buffer, 0);
 	bx_packed_set_doubt((char *) page + offset, size);
-	BxPageGetOpaque(page)->flags |= BX_BLOCK_DOUBT;
+	BxPageGetOpaque(page)->block.flags |= BX_BLOCK_DOUBT;
 	GenericXLogFinish(state);
 	UnlockReleaseBuffer(pages.buffer);
 }

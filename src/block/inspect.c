@@ -31,9 +31,9 @@ filter_size(const uint16 *offsets, int i)
 
 /* Fills in the measurement of a page in the form used for segments. */
 static void
-describe_fill(const BxBlockFill *fill, BxUnit *unit)
+describe_fill(const BxBlockFill *fill, BxPart *part)
 {
-	BxMeasure  *measure = &unit->measure;
+	BxMeasure  *measure = &part->measure;
 	int			n = fill->filters + fill->doubtful;
 
 	measure->nchildren = n;
@@ -47,64 +47,64 @@ describe_fill(const BxBlockFill *fill, BxUnit *unit)
 		measure->rate = (fill->rates + fill->doubtful) / n;
 	}
 	if (fill->filters > 0)
-		unit->probes = rint(fill->probes / fill->filters);
+		part->probes = rint(fill->probes / fill->filters);
 }
 
 static void
 describe_page(const char *image, uint32 number,
-			  const BxBlockGeometry *geometry, BxUnit *unit)
+			  const BxBlockGeometry *geometry, BxPart *part)
 {
 	BxBlockFill fill;
 
-	memset(unit, 0, sizeof(*unit));
-	unit->kind = BX_UNIT_FILTERS;
-	unit->number = number;
-	unit->block = bx_block_of_page(number);
-	unit->pages = 1;
-	unit->first_range = number * geometry->nranges;
-	unit->nranges = geometry->nranges;
-	unit->upper_rate = 1;
+	memset(part, 0, sizeof(*part));
+	part->kind = BX_PART_FILTERS;
+	part->number = number;
+	part->block = bx_block_of_page(number);
+	part->pages = 1;
+	part->first_range = number * geometry->nranges;
+	part->nranges = geometry->nranges;
+	part->upper_rate = 1;
 	bx_block_measure(image, geometry->nranges, &fill);
-	describe_fill(&fill, unit);
-	if (unit->measure.nchildren > 0)
-		unit->planned_keys = (double) BxPageGetOpaque(image)->keys /
-			unit->measure.nchildren;
-	unit->doubt = fill.doubtful > 0;
-	unit->overfull = !unit->doubt &&
+	describe_fill(&fill, part);
+	if (part->measure.nchildren > 0)
+		part->planned_keys = (double) BxPageGetOpaque(image)->block.keys /
+			part->measure.nchildren;
+	part->doubt = fill.doubtful > 0;
+	part->overfull = !part->doubt &&
 		bx_block_is_overfull(image, &fill, geometry->target);
 }
 
 static void
-show_other_page(BxUnitKind kind, BlockNumber blkno, uint32 pages,
-				BxUnitCallback callback, void *arg)
+show_other_page(BxPartKind kind, BlockNumber blkno, uint32 pages,
+				BxPartCallback callback, void *arg)
 {
-	BxUnit		unit = {.kind = kind,.block = blkno,.pages = pages};
+	BxPart		part = {.kind = kind,.block = blkno,.pages = pages};
 
-	callback(arg, &unit);
+	callback(arg, &part);
 }
 
 void
 bx_block_walk(Relation index, const BxMetaPageData *meta,
-			  BxUnitCallback callback, void *arg)
+			  BxPartCallback callback, void *arg)
 {
 	BxBlockGeometry geometry = bx_block_geometry(meta);
 
-	show_other_page(BX_UNIT_DIRECTORY, BX_METAPAGE_BLKNO, 1, callback, arg);
-	if (meta->block_pages > 0)
-		show_other_page(BX_UNIT_DIRECTORY, BX_SCRATCH_BLKNO, 1, callback, arg);
-	for (uint32 i = 0; i < meta->block_pages; i++)
+	show_other_page(BX_PART_DIRECTORY, BX_METAPAGE_BLKNO, 1, callback, arg);
+	if (meta->block.pages > 0)
+		show_other_page(BX_PART_DIRECTORY, BX_SCRATCH_BLKNO, 1, callback, arg);
+	for (uint32 i = 0; i < meta->block.pages; i++)
 	{
 		PGAlignedBlock page;
-		BxUnit		unit;
+		BxPart		part;
 
 		CHECK_FOR_INTERRUPTS();
 		bx_block_read_page(index, i, &geometry, NULL, page.data);
-		describe_page(page.data, i, &geometry, &unit);
-		callback(arg, &unit);
+		describe_page(page.data, i, &geometry, &part);
+		callback(arg, &part);
 
 		/* the shadow is in the scratch page, which has been counted already */
-		if (BxPageGetOpaque(page.data)->flags & BX_BLOCK_SHADOWED)
-			show_other_page(BX_UNIT_SHADOW, BX_SCRATCH_BLKNO, 0, callback,
+		if (BxPageGetOpaque(page.data)->block.flags & BX_BLOCK_SHADOWED)
+			show_other_page(BX_PART_SHADOW, BX_SCRATCH_BLKNO, 0, callback,
 							arg);
 	}
 }
@@ -118,10 +118,10 @@ bx_block_walk(Relation index, const BxMetaPageData *meta,
 void
 bx_block_check_claims(BxCheck *check, const BxMetaPageData *meta)
 {
-	if (meta->block_pages > 0)
+	if (meta->block.pages > 0)
 		bx_check_claim(check, BX_METAPAGE_BLKNO, BX_SCRATCH_BLKNO, 1);
 	bx_check_claim(check, BX_METAPAGE_BLKNO, BX_FIRST_BLOCK_BLKNO,
-				   meta->block_pages);
+				   meta->block.pages);
 }
 
 /* Verifies the scratch page, regardless of which page it belongs to. */
@@ -134,8 +134,8 @@ check_scratch(BxCheck *check, const BxBlockGeometry *geometry)
 
 	LockBuffer(buffer, BUFFER_LOCK_SHARE);
 	bx_page_check(check->index, buffer, BX_PAGE_SCRATCH);
-	if (opaque->nslices != geometry->nranges ||
-		opaque->level != geometry->lg_base)
+	if (opaque->block.nranges != geometry->nranges ||
+		opaque->block.lg_base != geometry->lg_base)
 		bx_page_corrupted(check->index, BX_SCRATCH_BLKNO,
 						  "scratch page of another geometry");
 	bx_block_check_offsets(check->index, BX_SCRATCH_BLKNO, page, geometry);
@@ -152,7 +152,7 @@ static void
 check_filters(BxCheck *check, uint32 number, const char *image, int nranges)
 {
 	const uint16 *offsets = BxPageGetOffsets(image, nranges);
-	uint16		flags = BxPageGetOpaque(image)->flags;
+	uint16		flags = BxPageGetOpaque(image)->block.flags;
 	bool		doubt = false;
 
 	for (int i = 0; i < nranges; i++)
@@ -177,9 +177,9 @@ bx_block_check_pages(BxCheck *check)
 
 	bx_meta_read(check->index, &meta);
 	geometry = bx_block_geometry(&meta);
-	if (meta.block_pages > 0)
+	if (meta.block.pages > 0)
 		check_scratch(check, &geometry);
-	for (uint32 i = 0; i < meta.block_pages; i++)
+	for (uint32 i = 0; i < meta.block.pages; i++)
 	{
 		PGAlignedBlock page;
 
@@ -208,7 +208,7 @@ begin_keys(Relation index)
 
 	bx_meta_read(index, &meta);
 	state->geometry = bx_block_geometry(&meta);
-	state->npages = meta.block_pages;
+	state->npages = meta.block.pages;
 	return state;
 }
 
@@ -273,11 +273,11 @@ bx_block_estimate(const BxTableModel *model, uint8 lg_base, double rate,
 	double		pages = ceil(ranges / nranges);
 
 	memset(stats, 0, sizeof(*stats));
-	stats->segments = pages;
-	stats->ranges_per_page = nranges;
+	stats->parts = pages;
+	stats->block.ranges_per_page = nranges;
 	stats->range_keys = keys;
-	stats->segment_rate = bx_packed_rate(keys, BX_BLOCK_SPACE(nranges) / nranges,
-										 rate);
+	stats->range_rate = bx_packed_rate(keys, BX_BLOCK_SPACE(nranges) / nranges,
+									   rate);
 
 	/* includes the metapage and the scratch page */
 	return 2 + pages;

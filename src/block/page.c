@@ -21,7 +21,7 @@ bx_block_geometry(const BxMetaPageData *meta)
 	BxBlockGeometry geometry;
 
 	geometry.lg_base = meta->lg_base;
-	geometry.nranges = meta->block_ranges;
+	geometry.nranges = meta->block.nranges;
 	geometry.target = meta->false_positive_rate;
 	return geometry;
 }
@@ -41,9 +41,9 @@ bx_block_make_page(char *image, uint8 kind, uint32 number, const BxBlockGeometry
 
 	bx_page_init(image, kind);
 	opaque = BxPageGetOpaque(image);
-	opaque->node = number;
-	opaque->nslices = n;
-	opaque->level = geometry->lg_base;
+	opaque->number = number;
+	opaque->block.nranges = n;
+	opaque->block.lg_base = geometry->lg_base;
 	bx_packed_share(keys, n, BX_BLOCK_SPACE(n), sizes);
 	offsets[0] = 0;
 	for (int i = 0; i < n; i++)
@@ -104,8 +104,8 @@ bx_block_check_identity(Relation index, Buffer buffer, uint8 kind, uint32 number
 	BxPageOpaqueData *opaque = BxPageGetOpaque(BufferGetPage(buffer));
 
 	bx_page_check(index, buffer, kind);
-	if (opaque->node != number || opaque->nslices != geometry->nranges ||
-		opaque->level != geometry->lg_base)
+	if (opaque->number != number || opaque->block.nranges != geometry->nranges ||
+		opaque->block.lg_base != geometry->lg_base)
 		bx_page_corrupted(index, BufferGetBlockNumber(buffer),
 						  "another page of filters");
 }
@@ -170,7 +170,7 @@ void
 bx_block_check_length(Relation index, BlockNumber nblocks, BlockNumber blkno)
 {
 	if (blkno >= nblocks)
-		bx_page_corrupted(index, blkno, "there are fewer pages than counted");
+		bx_page_corrupted(index, blkno, "fewer pages than the metapage says");
 }
 
 /* Copies a page of filters under a share lock, and verifies it. */
@@ -240,8 +240,8 @@ bx_block_is_overfull(const char *image, const BxBlockFill *fill, double target)
 	double		rate = rate_of_fill(fill);
 
 	return rate > target * BX_RATE_TOLERANCE &&
-		(rate > opaque->rate * BX_RATE_GROWTH ||
-		 fill->keys > opaque->keys * BX_KEYS_TOLERANCE);
+		(rate > opaque->block.rate * BX_RATE_GROWTH ||
+		 fill->keys > opaque->block.keys * BX_KEYS_TOLERANCE);
 }
 
 /*
@@ -254,10 +254,10 @@ bx_block_set_baseline(char *image, int nranges, BxBlockFill *fill)
 	BxPageOpaqueData *opaque = BxPageGetOpaque(image);
 
 	bx_block_measure(image, nranges, fill);
-	opaque->keys = (uint32) ceil(fill->keys);
-	opaque->rate = rate_of_fill(fill);
+	opaque->block.keys = (uint32) ceil(fill->keys);
+	opaque->block.rate = rate_of_fill(fill);
 	if (fill->doubtful > 0)
-		opaque->flags |= BX_BLOCK_DOUBT;
+		opaque->block.flags |= BX_BLOCK_DOUBT;
 }
 
 /* Returns the i-th smallest valid size of a filter, counted from 0. */
@@ -370,5 +370,5 @@ bx_block_set_means(BxStats *stats, double filters, double doubtful, double keys,
 	if (filters > 0)
 		stats->range_keys = keys / filters;
 	if (filters + doubtful > 0)
-		stats->segment_rate = (rates + doubtful) / (filters + doubtful);
+		stats->range_rate = (rates + doubtful) / (filters + doubtful);
 }

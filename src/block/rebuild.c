@@ -56,7 +56,7 @@ set_flags(Relation index, uint32 number, const BxBlockGeometry *geometry, uint16
 	bx_block_check_identity(index, buffer, BX_PAGE_BLOCK, number, geometry);
 	state = GenericXLogStart(index);
 	opaque = BxPageGetOpaque(GenericXLogRegisterBuffer(state, buffer, 0));
-	opaque->flags = (opaque->flags & ~clear) | set;
+	opaque->block.flags = (opaque->block.flags & ~clear) | set;
 	GenericXLogFinish(state);
 	UnlockReleaseBuffer(buffer);
 }
@@ -72,8 +72,8 @@ count_range(void *arg, uint32 range, double done, const uint64 *keys,
 
 /* Range callback: adds the keys of a range to the image. */
 static void
-add_range(void *arg, uint32 range, double done, const uint64 *keys, Size nkeys,
-		  bool doubt)
+fill_range(void *arg, uint32 range, double done, const uint64 *keys, Size nkeys,
+		   bool doubt)
 {
 	PageRebuild *rebuild = arg;
 	int			n = rebuild->geometry.nranges;
@@ -147,7 +147,7 @@ swap_page(PageRebuild *rebuild)
 	page = GenericXLogRegisterBuffer(state, buffer, GENERIC_XLOG_FULL_IMAGE);
 	memcpy(BxPageGetContent(page), BxPageGetContent(BufferGetPage(scratch)),
 		   BX_CONTENT_SIZE);
-	BxPageGetOpaque(page)->flags = 0;
+	BxPageGetOpaque(page)->block.flags = 0;
 	bx_block_set_baseline(page, rebuild->geometry.nranges, &fill);
 	GenericXLogFinish(state);
 	UnlockReleaseBuffer(scratch);
@@ -170,7 +170,7 @@ rebuild_page(void *arg)
 	bx_page_write_new(index, BX_SCRATCH_BLKNO, rebuild->image.data, true);
 	set_flags(index, rebuild->number, &rebuild->geometry, BX_BLOCK_SHADOWED, 0);
 	BX_PAUSE(BX_PAUSE_PUBLISHED);
-	scan_page_ranges(rebuild, add_range);
+	scan_page_ranges(rebuild, fill_range);
 	write_scratch(rebuild);
 	BX_PAUSE(BX_PAUSE_FILLED);
 	swap_page(rebuild);
@@ -189,7 +189,7 @@ give_up_page(void *arg)
 
 /* Returns whether the page should be rebuilt. */
 static bool
-needs_rebuild(const PageRebuild *rebuild, const char *page)
+page_needs_rebuild(const PageRebuild *rebuild, const char *page)
 {
 	BxBlockFill fill;
 
@@ -210,9 +210,9 @@ repair_page(PageRebuild *rebuild)
 	bx_vacuum_delay_point();
 	bx_block_read_page(index, rebuild->number, &rebuild->geometry,
 					   rebuild->repair->strategy, page.data);
-	if (BxPageGetOpaque(page.data)->flags & BX_BLOCK_SHADOWED)
+	if (BxPageGetOpaque(page.data)->block.flags & BX_BLOCK_SHADOWED)
 		give_up_page(rebuild);
-	if (needs_rebuild(rebuild, page.data))
+	if (page_needs_rebuild(rebuild, page.data))
 		bx_repair_try(rebuild->repair, rebuild_page, give_up_page, rebuild);
 }
 
@@ -225,15 +225,15 @@ bx_block_repair(BxRepair *repair)
 	uint64		ranges;
 
 	bx_meta_read(repair->index, &meta);
-	if (meta.block_pages == 0)
+	if (meta.block.pages == 0)
 		return;
 	rebuild->repair = repair;
 	rebuild->geometry = bx_block_geometry(&meta);
 	rebuild->typical_keys = meta.stats.range_keys;
 	ranges = bx_geometry_ranges(RelationGetNumberOfBlocks(repair->heap),
 								meta.lg_base);
-	for (uint32 i = 0; i < meta.block_pages &&
-		 (uint64) i * meta.block_ranges < ranges; i++)
+	for (uint32 i = 0; i < meta.block.pages &&
+		 (uint64) i * meta.block.nranges < ranges; i++)
 	{
 		rebuild->number = i;
 		repair_page(rebuild);

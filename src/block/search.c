@@ -139,17 +139,17 @@ bx_block_search(BxSearch *search)
 	uint32		asked = 0;
 
 	bx_meta_read(index, &meta);
-	if (meta.block_pages == 0)
+	if (meta.block.pages == 0)
 		return;
 	bx_block_check_length(index, RelationGetNumberOfBlocks(index),
-						  bx_block_of_page(meta.block_pages - 1));
+						  bx_block_of_page(meta.block.pages - 1));
 	if (meta.lg_base != search->geometry.lg_base)
 		bx_page_corrupted(index, BX_METAPAGE_BLKNO, "pages_per_range has changed");
 	state->search = search;
 	state->geometry = bx_block_geometry(&meta);
 	state->probe = bx_packed_choose_probe();
-	npages = Min((ranges + meta.block_ranges - 1) / meta.block_ranges,
-				 meta.block_pages);
+	npages = Min((ranges + meta.block.nranges - 1) / meta.block.nranges,
+				 meta.block.pages);
 	for (uint32 i = 0; i < npages; i++)
 	{
 		int64		reads = count_reads();

@@ -30,11 +30,11 @@ bx_block_collect_stats(Relation index, BxStats *stats,
 	memset(stats, 0, sizeof(*stats));
 	bx_meta_read(index, &meta);
 	geometry = bx_block_geometry(&meta);
-	stats->segments = meta.block_pages;
-	stats->ranges_per_page = meta.block_ranges;
+	stats->parts = meta.block.pages;
+	stats->block.ranges_per_page = meta.block.nranges;
 	stats->range_keys = meta.stats.range_keys;
-	stats->segment_rate = meta.stats.segment_rate;
-	for (uint32 i = 0; i < meta.block_pages; i++)
+	stats->range_rate = meta.stats.range_rate;
+	for (uint32 i = 0; i < meta.block.pages; i++)
 	{
 		PGAlignedBlock page;
 		BxBlockFill fill;
@@ -54,7 +54,7 @@ double
 bx_block_match_fraction(const BxSearchFacts *facts, double elements,
 						double hit_ranges)
 {
-	double		rate = facts->stats.segments > 0 ? facts->stats.segment_rate :
+	double		rate = facts->stats.parts > 0 ? facts->stats.range_rate :
 	facts->target_rate;
 	double		hit = hit_ranges / facts->ranges;
 
@@ -66,8 +66,8 @@ void
 bx_block_search_cost(const BxSearchFacts *facts, double elements,
 					 double hit_ranges, BxSearchCost *cost)
 {
-	double		per_page = facts->stats.ranges_per_page > 0 ?
-	facts->stats.ranges_per_page : BX_MAX_BLOCK_RANGES / 4;
+	double		per_page = facts->stats.block.ranges_per_page > 0 ?
+	facts->stats.block.ranges_per_page : BX_MAX_BLOCK_RANGES / 4;
 
 	cost->pages = ceil(facts->ranges / per_page);
 	cost->in_order = true;

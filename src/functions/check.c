@@ -59,38 +59,11 @@ PG_FUNCTION_INFO_V1(bloomidx_check);
 #define ATTEMPT_DELAY		50000L
 
 /*
- * Claims the pages that are free in two copies of the metapage: one read
- * before the directory, and one read after it.  A page that is free in only
- * one of them was allocated or freed meanwhile.  Extents beyond the end of
- * the file are ignored.
+ * Reads everything that references pages.  Returns whether the metapage
+ * changed meanwhile: pages are allocated and freed only together with a
+ * change of the metapage.  The caller frees check->claimed.
  */
-static void
-claim_free_pages(BxCheck *check, const BxMetaPageData *before,
-				 const BxMetaPageData *after)
-{
-	for (uint32 i = 0; i < before->nfree; i++)
-	{
-		for (uint32 j = 0; j < after->nfree; j++)
-		{
-			uint64		start = Max(before->free[i].start, after->free[j].start);
-			uint64		end = Min((uint64) before->free[i].start +
-								  before->free[i].npages,
-								  (uint64) after->free[j].start +
-								  after->free[j].npages);
-
-			if (start < end && end <= check->nblocks)
-				bx_check_claim(check, BX_METAPAGE_BLKNO, (BlockNumber) start,
-							   (uint32) (end - start));
-		}
-	}
-}
-
-/*
- * Reads everything that references pages.  The metapage is read again after
- * the directory, because an entry that was added meanwhile is not a
- * contradiction.  The caller frees check->claimed.
- */
-static void
+static bool
 read_claims(BxCheck *check, const BxLayout *layout)
 {
 	BxMetaPageData before;
@@ -101,16 +74,11 @@ read_claims(BxCheck *check, const BxLayout *layout)
 	check->nblocks = RelationGetNumberOfBlocks(check->index);
 	check->claimed = palloc_extended(check->nblocks / 8 + 1,
 									 MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
-	check->newest_generation = 0;
+	check->problem = NULL;
 	bx_check_claim(check, BX_METAPAGE_BLKNO, BX_METAPAGE_BLKNO, 1);
 	layout->check_claims(check, &before);
 	bx_meta_read(check->index, &after);
-
-	/* a generation that is used twice would make an old page look current */
-	if (check->newest_generation >= after.next_generation)
-		bx_check_contradiction(check, check->newest_blkno,
-							   "generation that the metapage has not given out yet");
-	claim_free_pages(check, &before, &after);
+	return memcmp(&before, &after, sizeof(before)) != 0;
 }
 
 static void
@@ -125,18 +93,20 @@ report_unclaimed(BxCheck *check)
 	}
 	if (unclaimed > 0)
 		ereport(NOTICE,
-				(errmsg_plural("index \"%s\" has %u page that nothing was found to name",
-							   "index \"%s\" has %u pages that nothing was found to name",
+				(errmsg_plural("index \"%s\" has %u page that no directory entry references",
+							   "index \"%s\" has %u pages that no directory entry references",
 							   unclaimed,
 							   RelationGetRelationName(check->index),
 							   unclaimed),
-				 errdetail("This does no harm: they are about to be used, or are used again after the next VACUUM.")));
+				 errdetail("This is harmless: such pages are being allocated, or will be reused after the next VACUUM.")));
 }
 
 /*
  * Verifies the references to pages.  Pages that are allocated or freed
  * meanwhile may seem to be referenced twice, or not at all, so contradictions
- * are retried.
+ * are retried.  The last attempt holds a lock that prevents such changes.  A
+ * standby cannot acquire it; there the contradictions are damage if the
+ * metapage did not change meanwhile.
  */
 static void
 check_claims(BxCheck *check, const BxLayout *layout)
@@ -147,17 +117,25 @@ check_claims(BxCheck *check, const BxLayout *layout)
 	for (int attempt = 1;; attempt++)
 	{
 		bool		lock = attempt == max_attempts && !recovery;
+		bool		changed;
 
 		CHECK_FOR_INTERRUPTS();
-		check->may_retry = attempt < max_attempts;
-		check->contradiction = false;
 		if (lock)
 			LockPage(check->index, BX_METAPAGE_BLKNO, ShareLock);
-		read_claims(check, layout);
+		changed = read_claims(check, layout);
 		if (lock)
 			UnlockPage(check->index, BX_METAPAGE_BLKNO, ShareLock);
-		if (!check->contradiction)
+		if (check->problem == NULL)
 			break;
+		if (attempt == max_attempts && !changed)
+			bx_page_corrupted(check->index, check->problem_blkno,
+							  check->problem);
+		if (attempt == max_attempts)
+			ereport(ERROR,
+					(errcode(ERRCODE_OBJECT_IN_USE),
+					 errmsg("index \"%s\" changed while it was checked",
+							RelationGetRelationName(check->index)),
+					 errhint("Try again when fewer changes are replayed.")));
 		pfree(check->claimed);
 		pg_usleep(ATTEMPT_DELAY);
 	}

@@ -455,8 +455,8 @@ expect_index(const BxTableModel *model, const BxLayout *layout, uint8 lg_base,
 }
 
 static uint8
-choose_lg_base(const BxTableModel *model, const BxLayout *layout,
-			   int pages_per_range)
+lg_base_of_model(const BxTableModel *model, const BxLayout *layout,
+				 int pages_per_range)
 {
 	double		keys[BX_AUTO_MAX_LG_BASE + 1];
 
@@ -484,7 +484,7 @@ choose_layout(const BxTableModel *model, int pages_per_range, double rate,
 		Expectation expected;
 
 		expect_index(model, layout,
-					 choose_lg_base(model, layout, pages_per_range), rate,
+					 lg_base_of_model(model, layout, pages_per_range), rate,
 					 &expected);
 		if (best->layout == NULL ||
 			(expected.index_pages + expected.heap_pages) * expected.pages <
@@ -644,7 +644,7 @@ bloomidx_estimate(PG_FUNCTION_ARGS)
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("table \"%s\" has no rows to estimate from",
 						RelationGetRelationName(table)),
-				 errhint("Load some, and ANALYZE it.")));
+				 errhint("Insert rows into the table, and ANALYZE it.")));
 	choose_layout(&model, pages_per_range, rate, &expected);
 	btree = btree_pages(&model) * BLCKSZ;
 	advice = make_advice(&model, &expected, btree);

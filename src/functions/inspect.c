@@ -139,30 +139,30 @@ typedef struct Totals
 } Totals;
 
 static void
-add_unit(void *arg, const BxUnit *unit)
+add_part(void *arg, const BxPart *part)
 {
 	Totals	   *totals = arg;
 
-	totals->pages += unit->pages;
-	totals->overfull += unit->overfull;
-	totals->missing += unit->missing;
-	switch (unit->kind)
+	totals->pages += part->pages;
+	totals->overfull += part->overfull;
+	totals->missing += part->missing;
+	switch (part->kind)
 	{
-		case BX_UNIT_DIRECTORY:
+		case BX_PART_DIRECTORY:
 			break;
-		case BX_UNIT_SUMMARY:
+		case BX_PART_SUMMARY:
 			totals->partitions++;
-			totals->summarized += unit->pages > 0;
+			totals->summarized += part->pages > 0;
 			break;
-		case BX_UNIT_FILTERS:
+		case BX_PART_FILTERS:
 			totals->filters++;
-			totals->doubtful += unit->doubt;
-			totals->ranges += unit->measure.nchildren;
-			totals->keys += unit->measure.all_keys;
-			totals->rates += unit->measure.rate * unit->measure.nchildren *
-				unit->upper_rate;
+			totals->doubtful += part->doubt;
+			totals->ranges += part->measure.nchildren;
+			totals->keys += part->measure.all_keys;
+			totals->rates += part->measure.rate * part->measure.nchildren *
+				part->upper_rate;
 			break;
-		case BX_UNIT_SHADOW:
+		case BX_PART_SHADOW:
 			totals->shadows++;
 			break;
 	}
@@ -202,7 +202,7 @@ make_note(const Inspection *inspection, const Totals *totals,
 
 	initStringInfo(&notes);
 	if (totals->overfull > 0)
-		add_note(&notes, psprintf("sets of filters with more keys than they were made for: %lld, %s",
+		add_note(&notes, psprintf("sets of filters with more keys than planned: %lld, %s",
 								  (long long) totals->overfull, remedy));
 	if (totals->missing > 0)
 		add_note(&notes, psprintf("partitions without summary: %lld, %s",
@@ -211,12 +211,12 @@ make_note(const Inspection *inspection, const Totals *totals,
 		add_note(&notes, psprintf("sets of filters with ranges that match everything: %lld, %s",
 								  (long long) totals->doubtful, remedy));
 	if (totals->shadows > 0)
-		add_note(&notes, "filters are being rebuilt, or a rebuild was interrupted, VACUUM the table if no other VACUUM is at it");
+		add_note(&notes, "filters are being rebuilt, or a rebuild was interrupted, VACUUM the table unless VACUUM is running");
 	if (options_changed(inspection))
-		add_note(&notes, "options were changed after the index was built, REINDEX it");
+		add_note(&notes, "options have changed since the index was built, REINDEX the index");
 	if (free_pages * FREE_FRACTION >= index_pages &&
 		index_pages >= FREE_SIZE / BLCKSZ)
-		add_note(&notes, "at least half of the pages are free, REINDEX it if VACUUM does not give them back");
+		add_note(&notes, "at least half of the pages are free, REINDEX the index if VACUUM does not truncate it");
 	return notes.len > 0 ? notes.data : NULL;
 }
 
@@ -235,7 +235,7 @@ bloomidx_info(PG_FUNCTION_ARGS)
 	int			i = 0;
 
 	begin_inspection(&inspection, PG_GETARG_OID(0), false);
-	inspection.layout->walk(inspection.index, meta, add_unit, &totals);
+	inspection.layout->walk(inspection.index, meta, add_part, &totals);
 
 	/*
 	 * The size is read after the walk, so that it includes all pages that
@@ -281,35 +281,35 @@ bloomidx_info(PG_FUNCTION_ARGS)
 
 /* Adds a row for a segment or page; both functions have the same columns. */
 static void
-show_unit(void *arg, const BxUnit *unit)
+show_part(void *arg, const BxPart *part)
 {
 	Inspection *inspection = arg;
-	int64		first = (int64) unit->first_range << inspection->meta.lg_base;
+	int64		first = (int64) part->first_range << inspection->meta.lg_base;
 	int64		end = first +
-	((int64) unit->nranges << inspection->meta.lg_base);
+	((int64) part->nranges << inspection->meta.lg_base);
 	Datum		values[12];
 	bool		nulls[12] = {0};
 	int			i = 0;
 
-	if (unit->kind != BX_UNIT_FILTERS)
+	if (part->kind != BX_PART_FILTERS)
 		return;
-	values[i++] = Int64GetDatum(unit->number);
+	values[i++] = Int64GetDatum(part->number);
 	values[i++] = Int64GetDatum(first);
 	values[i++] = Int64GetDatum(Min(end - 1, (int64) MaxBlockNumber));
-	values[i++] = Int64GetDatum(unit->block);
-	values[i++] = Int64GetDatum(unit->pages);
-	values[i++] = Int32GetDatum(unit->probes);
-	values[i++] = Int32GetDatum(unit->measure.nchildren);
-	values[i++] = Int32GetDatum(unit->measure.nfull);
-	values[i++] = Float8GetDatum(unit->measure.fill);
-	values[i++] = Float8GetDatum(rint(unit->measure.all_keys));
-	values[i++] = Float8GetDatum(unit->planned_keys);
-	values[i++] = Float8GetDatum(unit->measure.rate);
+	values[i++] = Int64GetDatum(part->block);
+	values[i++] = Int64GetDatum(part->pages);
+	values[i++] = Int32GetDatum(part->probes);
+	values[i++] = Int32GetDatum(part->measure.nchildren);
+	values[i++] = Int32GetDatum(part->measure.nfull);
+	values[i++] = Float8GetDatum(part->measure.fill);
+	values[i++] = Float8GetDatum(rint(part->measure.all_keys));
+	values[i++] = Float8GetDatum(part->planned_keys);
+	values[i++] = Float8GetDatum(part->measure.rate);
 	tuplestore_putvalues(inspection->rows, inspection->tupdesc, values, nulls);
 }
 
 static Datum
-show_units(FunctionCallInfo fcinfo, const char *function)
+show_parts(FunctionCallInfo fcinfo, const char *function)
 {
 	Inspection	inspection;
 
@@ -322,7 +322,7 @@ show_units(FunctionCallInfo fcinfo, const char *function)
 						inspection.layout->name),
 				 errhint("Use %s().", inspection.layout->shown_by)));
 	begin_rows(&inspection, fcinfo);
-	inspection.layout->walk(inspection.index, &inspection.meta, show_unit,
+	inspection.layout->walk(inspection.index, &inspection.meta, show_part,
 							&inspection);
 	end_inspection(&inspection);
 	return (Datum) 0;
@@ -331,13 +331,13 @@ show_units(FunctionCallInfo fcinfo, const char *function)
 Datum
 bloomidx_segments(PG_FUNCTION_ARGS)
 {
-	return show_units(fcinfo, "bloomidx_segments");
+	return show_parts(fcinfo, "bloomidx_segments");
 }
 
 Datum
 bloomidx_blocks(PG_FUNCTION_ARGS)
 {
-	return show_units(fcinfo, "bloomidx_blocks");
+	return show_parts(fcinfo, "bloomidx_blocks");
 }
 
 /*

@@ -15,16 +15,16 @@
 
 /*
  * Reports that two pieces of data that were read one after the other, the
- * second at blkno, contradict each other.  If that may result from a
- * concurrent change (check->may_retry), sets check->contradiction, and the
- * caller of the layout reads again; otherwise raises an error.
+ * second at blkno, contradict each other.  That may result from a concurrent
+ * change: the caller of the layout decides whether it is damage.
  */
 void
 bx_check_contradiction(BxCheck *check, BlockNumber blkno, const char *problem)
 {
-	if (!check->may_retry)
-		bx_page_corrupted(check->index, blkno, problem);
-	check->contradiction = true;
+	if (check->problem != NULL)
+		return;
+	check->problem_blkno = blkno;
+	check->problem = problem;
 }
 
 /* Returns whether a page has been claimed. */
@@ -52,13 +52,13 @@ bx_check_claim(BxCheck *check, BlockNumber blkno, BlockNumber start, uint32 n)
 			if ((uint64) start + n <= RelationGetNumberOfBlocks(check->index))
 				return;
 			bx_check_contradiction(check, blkno,
-								   "names a page behind the end");
+								   "reference to a page beyond the end of the file");
 			return;
 		}
 		if (bx_check_is_claimed(check, (BlockNumber) page))
 		{
 			bx_check_contradiction(check, blkno,
-								   psprintf("names block " UINT64_FORMAT ", which something else names, too",
+								   psprintf("reference to block " UINT64_FORMAT ", which is already referenced",
 											page));
 			return;
 		}

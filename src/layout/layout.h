@@ -57,14 +57,33 @@ typedef struct BxSearch
 	int64		npages;			/* heap pages found so far */
 } BxSearch;
 
-/* Result of one unit of a build; build_publish() combines the results. */
+/*
+ * Result of one unit of a build; build_publish() combines the results.  All
+ * but the first field are for the statistics.
+ */
 typedef struct BxUnitResult
 {
 	BlockNumber block;			/* partitioned: the top-level page; block: the
 								 * last page written; 0 if the unit has no
 								 * keys */
-	BxStats		sums;			/* sums over the unit, also where BxStats has
-								 * means */
+	double		keys;			/* sum of the keys per range of the segments;
+								 * block: sum of the keys of the ranges */
+	double		rates;			/* sum of the rates of the segments, or ranges */
+	union
+	{
+		struct
+		{
+			uint32		segments;
+			uint32		slices; /* of the segments */
+			bool		summarized;
+			float		summary_rate;
+		}			partition;	/* a unit of layout partitioned */
+		struct
+		{
+			double		filters;	/* filters that "keys" and "rates" count */
+			double		doubtful;
+		}			pages;		/* a unit of layout block */
+	};
 } BxUnitResult;
 
 /*
@@ -81,7 +100,7 @@ typedef struct BxBuildShared
 
 	pg_atomic_uint64 next_unit; /* next unit to be claimed */
 	pg_atomic_uint64 blocks_done;	/* heap blocks read so far */
-	pg_atomic_uint32 next_generation;
+	pg_atomic_uint32 next_generation;	/* of nodes; starts with 1 */
 
 	slock_t		mutex;			/* protects the next two fields */
 	double		heap_tuples;
@@ -149,23 +168,22 @@ typedef struct BxMeasure
 
 /*
  * A part of an index that occupies pages, as counted by bloomidx_info() and
- * shown by bloomidx_segments() or bloomidx_blocks().  (A unit of a build is
- * something else.)
+ * shown by bloomidx_segments() or bloomidx_blocks().
  */
-typedef enum BxUnitKind
+typedef enum BxPartKind
 {
-	BX_UNIT_DIRECTORY,			/* metapage, map, top-level or scratch page */
-	BX_UNIT_SUMMARY,			/* summary of a partition; pages = 0 if there
+	BX_PART_DIRECTORY,			/* metapage, map, top-level or scratch page */
+	BX_PART_SUMMARY,			/* summary of a partition; pages = 0 if there
 								 * is none */
-	BX_UNIT_FILTERS,			/* filters of ranges: a segment, or a page in
+	BX_PART_FILTERS,			/* filters of ranges: a segment, or a page in
 								 * layout block */
-	BX_UNIT_SHADOW				/* filters being built, or left by a failed
+	BX_PART_SHADOW				/* filters being built, or left by a failed
 								 * rebuild */
-} BxUnitKind;
+} BxPartKind;
 
-typedef struct BxUnit
+typedef struct BxPart
 {
-	BxUnitKind	kind;
+	BxPartKind	kind;
 	uint32		number;			/* number of the node on its level, or of the
 								 * page */
 	BlockNumber block;			/* first of its pages */
@@ -182,9 +200,9 @@ typedef struct BxUnit
 	bool		doubt;			/* some children are in doubt */
 	bool		overfull;		/* VACUUM would rebuild it */
 	bool		missing;		/* VACUUM would create it */
-} BxUnit;
+} BxPart;
 
-typedef void (*BxUnitCallback) (void *arg, const BxUnit *unit);
+typedef void (*BxPartCallback) (void *arg, const BxPart *part);
 
 /* State of bloomidx_check(); see functions/check.c. */
 typedef struct BxCheck
@@ -198,12 +216,10 @@ typedef struct BxCheck
 	/* the blocks that a directory entry references */
 	BlockNumber nblocks;
 	uint8	   *claimed;
-	uint32		newest_generation;	/* largest generation that a directory
-									 * entry references */
-	BlockNumber newest_blkno;	/* block of that entry */
-	bool		may_retry;		/* a contradiction may result from a
-								 * concurrent change */
-	bool		contradiction;
+
+	/* the first contradiction that was found; problem is NULL if none */
+	BlockNumber problem_blkno;
+	const char *problem;
 } BxCheck;
 
 /* Model of a table that has no index yet; see functions/estimate.c. */
@@ -341,7 +357,7 @@ typedef struct BxLayout
 	 * geometry is not set, the metapage is the only page.
 	 */
 	void		(*walk) (Relation index, const BxMetaPageData *meta,
-						 BxUnitCallback callback, void *arg);
+						 BxPartCallback callback, void *arg);
 
 	/*
 	 * bloomidx_check(): check_claims verifies the directory entries, and

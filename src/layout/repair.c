@@ -156,7 +156,7 @@ refresh_stats(Relation index, const BxLayout *layout,
 	 * do not overwrite statistics that the first insert has written meanwhile
 	 */
 	if (memcmp(&meta.stats, &stats, sizeof(stats)) != 0 &&
-		!(stats.segments == 0 && meta.stats.segments > 0))
+		!(stats.parts == 0 && meta.stats.parts > 0))
 	{
 		meta.stats = stats;
 		bx_meta_write(index, &meta);
@@ -277,7 +277,7 @@ bx_repair_index(const BxLayout *layout, Relation heap, Relation index,
 	if (is_active)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_IN_USE),
-				 errmsg("cannot rebuild filters of index \"%s\" while those of an index are being rebuilt in this session",
+				 errmsg("cannot rebuild filters of index \"%s\" while filters are being rebuilt in this session",
 						RelationGetRelationName(index))));
 	is_active = true;
 	PG_TRY();

@@ -142,10 +142,10 @@ bx_truncate_index(const BxLayout *layout, BxRepair *repair, int message_level)
 	pages = try_to_truncate(index, layout, &repair->free_pages);
 	if (pages > 0)
 		ereport(message_level,
-				(errmsg("index \"%s\": gave %u pages back",
+				(errmsg("index \"%s\": truncated, %u pages fewer",
 						RelationGetRelationName(index), pages)));
 	else
 		ereport(message_level,
-				(errmsg("index \"%s\": did not give pages back, because it is in use, or needs them again",
+				(errmsg("index \"%s\": not truncated, because it is in use or needs the pages again",
 						RelationGetRelationName(index))));
 }

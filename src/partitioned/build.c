@@ -40,11 +40,10 @@ bx_partitioned_build_begin(BxBuild *build)
 {
 	PartitionedBuild *pb = palloc0(sizeof(PartitionedBuild));
 
-	pb->segments = bx_node_create(build, BX_LEVEL_SEGMENT,
-								  build->shared->meta.false_positive_rate,
-								  build->memory / 8);
-	pb->summaries = bx_node_create(build, BX_LEVEL_PARTITION, BX_SUMMARY_RATE,
-								   build->memory / 2);
+	pb->segments = bx_writer_create(build, BX_LEVEL_SEGMENT,
+									build->memory / 8);
+	pb->summaries = bx_writer_create(build, BX_LEVEL_PARTITION,
+									 build->memory / 2);
 	build->layout_state = pb;
 }
 
@@ -53,8 +52,8 @@ bx_partitioned_build_end(BxBuild *build)
 {
 	PartitionedBuild *pb = build->layout_state;
 
-	bx_node_free(pb->segments);
-	bx_node_free(pb->summaries);
+	bx_writer_free(pb->segments);
+	bx_writer_free(pb->summaries);
 	pfree(pb);
 }
 
@@ -67,7 +66,7 @@ start_partition(BxBuild *build, uint32 partition)
 
 	pb->partition = partition;
 	pb->summarize = partition > 0 || segments >= BX_MIN_SEGMENTS_FOR_SUMMARY;
-	bx_node_start(pb->summaries, partition);
+	bx_writer_start(pb->summaries, partition);
 	memset(&pb->top, 0, sizeof(pb->top));
 	pb->segment_rates = pb->summary_rate = 0;
 }
@@ -77,17 +76,17 @@ start_segment(PartitionedBuild *pb, uint32 segment)
 {
 	pb->segment = segment;
 	pb->range_keys = pb->segment_keys = 0;
-	bx_node_start(pb->segments, segment);
+	bx_writer_start(pb->segments, segment);
 	bx_distinct_clear(&pb->distinct);
 }
 
 static void
 finish_segment(PartitionedBuild *pb)
 {
-	pb->segment_rates += bx_node_finish(pb->segments,
-										&pb->top.child[pb->segment % BX_FANOUT]);
+	pb->segment_rates += bx_writer_finish(pb->segments,
+										  &pb->top.node[BX_SLOT_SEGMENT(pb->segment % BX_FANOUT)]);
 	if (pb->summarize)
-		bx_node_close_child(pb->summaries, bx_distinct_estimate(&pb->distinct));
+		bx_writer_close_child(pb->summaries, bx_distinct_estimate(&pb->distinct));
 }
 
 /*
@@ -120,40 +119,40 @@ bx_partitioned_build_add(BxBuild *build, uint32 range, double done,
 
 	advance_to_range(build, range);
 	pb->range_keys += nkeys;
-	bx_node_add(pb->segments, child, keys, nkeys, doubt, pb->range_keys, done);
+	bx_writer_add(pb->segments, child, keys, nkeys, doubt, pb->range_keys, done);
 	if (pb->summarize)
 	{
 		for (Size i = 0; i < nkeys; i++)
 			bx_distinct_add(&pb->distinct, keys[i]);
 		pb->segment_keys += nkeys;
-		bx_node_add(pb->summaries, pb->segment % BX_FANOUT, keys, nkeys, doubt,
-					pb->segment_keys, (child + done) / BX_FANOUT);
+		bx_writer_add(pb->summaries, pb->segment % BX_FANOUT, keys, nkeys, doubt,
+					  pb->segment_keys, (child + done) / BX_FANOUT);
 	}
 	if (done >= 1.0)
 	{
-		bx_node_close_child(pb->segments, pb->range_keys);
+		bx_writer_close_child(pb->segments, pb->range_keys);
 		pb->range_keys = 0;
 	}
 }
 
 /* Fills in the statistics of a partition for the leader. */
 static void
-report_partition(const PartitionedBuild *pb, BxStats *sums)
+report_partition(const PartitionedBuild *pb, BxUnitResult *result)
 {
-	sums->partitions = 1;
-	sums->summarized = pb->top.self.state == BX_NODE_PRESENT;
-	sums->summary_rate = pb->summary_rate;
-	sums->segment_rate = pb->segment_rates;
 	for (int c = 0; c < BX_FANOUT; c++)
 	{
-		const BxNodeDesc *desc = &pb->top.child[c];
+		const BxNodeDesc *desc = &pb->top.node[BX_SLOT_SEGMENT(c)];
 
 		if (desc->state != BX_NODE_PRESENT)
 			continue;
-		sums->segments++;
-		sums->slices += desc->nslices;
-		sums->range_keys += desc->keys;
+		result->partition.segments++;
+		result->partition.slices += desc->nslices;
+		result->keys += desc->keys;
 	}
+	result->rates = pb->segment_rates;
+	result->partition.summarized =
+		pb->top.node[BX_SLOT_SUMMARY].state == BX_NODE_PRESENT;
+	result->partition.summary_rate = pb->summary_rate;
 }
 
 /* Completes the partition, if it has keys, and writes its top-level page. */
@@ -166,12 +165,12 @@ bx_partitioned_build_unit(BxBuild *build, BxUnitResult *result)
 		return;
 	finish_segment(pb);
 	if (pb->summarize)
-		pb->summary_rate = bx_node_finish(pb->summaries, &pb->top.self);
+		pb->summary_rate = bx_writer_finish(pb->summaries, &pb->top.node[BX_SLOT_SUMMARY]);
 	else
-		pb->top.self.state = BX_NODE_UNKNOWN;
+		pb->top.node[BX_SLOT_SUMMARY].state = BX_NODE_UNKNOWN;
 	result->block = bx_dir_make_top(build->index, NULL, pb->partition,
 									&pb->top);
-	report_partition(pb, &result->sums);
+	report_partition(pb, result);
 	pb->started = false;
 }
 
@@ -180,10 +179,13 @@ void
 bx_partitioned_build_publish(BxBuild *build, BxMetaPageData *meta)
 {
 	BxStats    *stats = &meta->stats;
-	double		range_keys = 0;
-	double		segment_rates = 0;
+	BxPartitionedStats *mine = &stats->partitioned;
+	double		keys = 0;
+	double		rates = 0;
 	double		summary_rates = 0;
 
+	meta->partitioned.next_generation =
+		pg_atomic_read_u32(&build->shared->next_generation);
 	for (uint64 unit = 0; unit < build->shared->nunits; unit++)
 	{
 		const BxUnitResult *result = &build->shared->results[unit];
@@ -192,19 +194,19 @@ bx_partitioned_build_publish(BxBuild *build, BxMetaPageData *meta)
 		if (result->block == 0)
 			continue;
 		bx_dir_publish_top(build->index, meta, unit, result->block);
-		stats->partitions += result->sums.partitions;
-		stats->summarized += result->sums.summarized;
-		stats->segments += result->sums.segments;
-		stats->slices += result->sums.slices;
-		range_keys += result->sums.range_keys;
-		segment_rates += result->sums.segment_rate;
-		summary_rates += result->sums.summary_rate;
+		stats->parts += result->partition.segments;
+		mine->partitions++;
+		mine->summarized += result->partition.summarized;
+		mine->slices += result->partition.slices;
+		keys += result->keys;
+		rates += result->rates;
+		summary_rates += result->partition.summary_rate;
 	}
-	if (stats->segments > 0)
+	if (stats->parts > 0)
 	{
-		stats->range_keys = range_keys / stats->segments;
-		stats->segment_rate = segment_rates / stats->segments;
+		stats->range_keys = keys / stats->parts;
+		stats->range_rate = rates / stats->parts;
 	}
-	if (stats->summarized > 0)
-		stats->summary_rate = summary_rates / stats->summarized;
+	if (mine->summarized > 0)
+		mine->summary_rate = summary_rates / mine->summarized;
 }

@@ -1,8 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * directory.c
- *	  The directory of layout "partitioned": map pages, top-level pages,
- *	  and the creation of new nodes.
+ *	  The directory of layout "partitioned": map pages and top-level pages.
  *
  * Pages are allocated and published under LockPage(index, metapage,
  * ExclusiveLock), which is acquired with no content lock held.  Publishing is
@@ -31,13 +30,6 @@
 #include "partitioned.h"
 
 /*
- * A segment without a predecessor is sized from a single row.  It gets at
- * most about this many slices, even if the row suggests more; later segments
- * are sized from measurements, and VACUUM rebuilds this one if necessary.
- */
-#define MAX_FIRST_SLICES		16
-
-/*
  * Reads, locks and verifies a map page.  Returns the buffer, pinned and
  * locked in the given mode.
  */
@@ -48,8 +40,8 @@ read_map(Relation index, BlockNumber blkno, uint32 number, int lockmode)
 
 	LockBuffer(buffer, lockmode);
 	bx_page_check(index, buffer, BX_PAGE_MAP);
-	if (BxPageGetOpaque(BufferGetPage(buffer))->node != number)
-		bx_page_corrupted(index, blkno, "another map page");
+	if (BxPageGetOpaque(BufferGetPage(buffer))->number != number)
+		bx_page_corrupted(index, blkno, "wrong map page");
 	return buffer;
 }
 
@@ -63,20 +55,18 @@ read_tops(Relation index, const BxMetaPageData *meta, uint32 first, uint32 n,
 		  BlockNumber *tops)
 {
 	uint32		number = first / BX_PARTITIONS_PER_MAP;
-	BlockNumber blkno = meta->map[number];
+	BlockNumber blkno = meta->partitioned.map[number];
 	BlockNumber index_blocks = RelationGetNumberOfBlocks(index);
 	Buffer		buffer;
-	BxRegionData *regions;
 
 	if (blkno == 0)
 		return;
 	if (blkno >= index_blocks)
 		bx_page_corrupted(index, BX_METAPAGE_BLKNO,
-						  "a map page behind the end");
+						  "map page beyond the end of the file");
 	buffer = read_map(index, blkno, number, BUFFER_LOCK_SHARE);
-	regions = BxPageGetRegions(BufferGetPage(buffer));
-	for (uint32 i = 0; i < n; i++)
-		tops[i] = regions[i / BX_FANOUT].top[i % BX_FANOUT];
+	memcpy(tops, BxPageGetTops(BufferGetPage(buffer)),
+		   sizeof(BlockNumber) * n);
 	UnlockReleaseBuffer(buffer);
 
 	/* top-level pages may have been added since the size was read */
@@ -84,7 +74,7 @@ read_tops(Relation index, const BxMetaPageData *meta, uint32 first, uint32 n,
 	for (uint32 i = 0; i < n; i++)
 	{
 		if (tops[i] >= index_blocks)
-			bx_page_corrupted(index, blkno, "a top-level page behind the end");
+			bx_page_corrupted(index, blkno, "top-level page beyond the end of the file");
 	}
 }
 
@@ -190,10 +180,8 @@ bx_dir_tops(Relation index, uint32 first, uint32 n, BlockNumber *tops)
 void
 bx_dir_check_top(Relation index, Buffer buffer, uint32 partition)
 {
-	BxPageOpaqueData *opaque = BxPageGetOpaque(BufferGetPage(buffer));
-
 	bx_page_check(index, buffer, BX_PAGE_TOP);
-	if (opaque->level != BX_LEVEL_PARTITION || opaque->node != partition)
+	if (BxPageGetOpaque(BufferGetPage(buffer))->number != partition)
 		bx_page_corrupted(index, BufferGetBlockNumber(buffer),
 						  "top-level page of another partition");
 }
@@ -224,62 +212,7 @@ bx_dir_check_desc(Relation index, BlockNumber blkno, const BxNodeDesc *desc,
 		*index_blocks = RelationGetNumberOfBlocks(index);
 	if (end > *index_blocks)
 		bx_page_corrupted(index, blkno,
-						  "directory entry points behind the end");
-}
-
-/*
- * Allocates and writes the slices that *desc describes, without bits, and
- * sets desc->start and a new desc->generation.  No other backend uses the
- * slices until the caller publishes the descriptor.  The caller holds
- * LockPage on the metapage, and *meta is its content, which is changed and
- * written.
- */
-static void
-make_slices(Relation index, BxMetaPageData *meta, int level, uint32 node,
-			BxNodeDesc *desc)
-{
-	PGAlignedBlock image;
-
-	desc->generation = meta->next_generation++;
-	desc->start = bx_extents_take(index, meta, desc->nslices);
-	bx_meta_write(index, meta);
-	for (uint32 i = 0; i < desc->nslices; i++)
-	{
-		CHECK_FOR_INTERRUPTS();
-		bx_slices_init_page(image.data, level, node, i, desc);
-		bx_page_write_new(index, desc->start + i, image.data, true);
-	}
-}
-
-/*
- * Allocates the slices of a node for the given number of keys per child; see
- * make_slices.
- */
-void
-bx_dir_alloc_slices(Relation index, BxMetaPageData *meta, int level,
-					uint32 node, double keys, double rate, BxNodeDesc *desc)
-{
-	bx_slices_plan(keys, rate, 0, desc);
-	make_slices(index, meta, level, node, desc);
-}
-
-/*
- * Allocates slices of the same number, probes and flags as *old, in free
- * pages before block "end"; see make_slices.  Returns false, with nothing
- * changed, if there is no sufficient free extent before "end".
- */
-bool
-bx_dir_alloc_before(Relation index, BxMetaPageData *meta, BlockNumber end,
-					int level, uint32 node, const BxNodeDesc *old,
-					BxNodeDesc *desc)
-{
-	BxFreeExtent *extent = bx_extents_find(index, meta, old->nslices);
-
-	if (extent == NULL || (uint64) extent->start + old->nslices > end)
-		return false;
-	*desc = *old;
-	make_slices(index, meta, level, node, desc);
-	return true;
+						  "directory entry references blocks beyond the end of the file");
 }
 
 /*
@@ -301,16 +234,13 @@ static void
 add_map(Relation index, BxMetaPageData *meta, uint32 number)
 {
 	PGAlignedBlock image;
-	BxRegionData *regions = BxPageGetRegions(image.data);
 	BlockNumber blkno;
 
 	bx_page_init(image.data, BX_PAGE_MAP);
-	BxPageGetOpaque(image.data)->node = number;
-	for (int i = 0; i < BX_REGIONS_PER_MAP; i++)
-		regions[i].self.state = BX_NODE_UNKNOWN;
+	BxPageGetOpaque(image.data)->number = number;
 	blkno = take_directory_page(index, meta);
 	bx_page_write_new(index, blkno, image.data, true);
-	meta->map[number] = blkno;
+	meta->partitioned.map[number] = blkno;
 	bx_meta_write(index, meta);
 }
 
@@ -324,17 +254,16 @@ bx_dir_publish_top(Relation index, BxMetaPageData *meta, uint32 partition,
 				   BlockNumber top)
 {
 	uint32		number = partition / BX_PARTITIONS_PER_MAP;
-	uint32		i = partition % BX_PARTITIONS_PER_MAP;
 	Buffer		buffer;
 	GenericXLogState *state;
 	Page		page;
 
-	if (meta->map[number] == 0)
+	if (meta->partitioned.map[number] == 0)
 		add_map(index, meta, number);
-	buffer = read_map(index, meta->map[number], number, BUFFER_LOCK_EXCLUSIVE);
+	buffer = read_map(index, meta->partitioned.map[number], number, BUFFER_LOCK_EXCLUSIVE);
 	state = GenericXLogStart(index);
 	page = GenericXLogRegisterBuffer(state, buffer, 0);
-	BxPageGetRegions(page)[i / BX_FANOUT].top[i % BX_FANOUT] = top;
+	BxPageGetTops(page)[partition % BX_PARTITIONS_PER_MAP] = top;
 	GenericXLogFinish(state);
 	UnlockReleaseBuffer(buffer);
 }
@@ -351,49 +280,14 @@ bx_dir_make_top(Relation index, BxMetaPageData *meta, uint32 partition,
 				const BxTopPageData *content)
 {
 	PGAlignedBlock image;
-	BxPageOpaqueData *opaque = BxPageGetOpaque(image.data);
 	BlockNumber top;
 
 	bx_page_init(image.data, BX_PAGE_TOP);
-	opaque->level = BX_LEVEL_PARTITION;
-	opaque->node = partition;
+	BxPageGetOpaque(image.data)->number = partition;
 	memcpy(BxPageGetTop(image.data), content, sizeof(*content));
 	top = meta ? take_directory_page(index, meta) : bx_page_extend(index, 1);
 	bx_page_write_new(index, top, image.data, true);
 	return top;
-}
-
-/*
- * Returns the keys per child that the successor of a node should be planned
- * for, which is the number in the node itself.  Returns 0 if the node has no
- * slices.
- */
-static double
-keys_of_predecessor(Relation index, int level, uint32 node,
-					const BxNodeDesc *desc)
-{
-	BlockNumber index_blocks = 0;
-	BxMeasure	measure;
-
-	if (desc->state != BX_NODE_PRESENT)
-		return 0;
-	bx_dir_check_desc(index, BX_METAPAGE_BLKNO, desc, &index_blocks);
-
-	/* filters in doubt are full, so the fill is meaningless */
-	if ((desc->flags & BX_DESC_DOUBT) ||
-		!bx_slices_measure(index, level, node, desc, NULL, &measure))
-		return desc->keys;
-	if (measure.nchildren < BX_FEW_CHILDREN)
-		return Max(measure.keys, desc->keys);
-	return measure.keys;
-}
-
-/* Sets lg_base at the first insert into an index that has no geometry. */
-static void
-choose_lg_base(Relation index, BxMetaPageData *meta, double keys_per_page)
-{
-	meta->lg_base = bx_geometry_auto_lg_base(&bx_layout_partitioned, keys_per_page);
-	bx_meta_write(index, meta);
 }
 
 /* Calls callback() for every partition that has a top-level page, in order. */
@@ -407,7 +301,7 @@ bx_dir_each_top(Relation index, const BxMetaPageData *meta,
 	{
 		uint32		first = map * BX_PARTITIONS_PER_MAP;
 
-		if (meta->map[map] == 0)
+		if (meta->partitioned.map[map] == 0)
 			continue;
 		bx_dir_tops(index, first, BX_PARTITIONS_PER_MAP, tops);
 		for (uint32 i = 0; i < BX_PARTITIONS_PER_MAP; i++)
@@ -441,13 +335,12 @@ bx_dir_read_top(Relation index, uint32 partition, BxTopPageData *top)
 
 /*
  * Changes entries of a top-level page, under its exclusive lock and in one
- * WAL record.  If desc is not NULL, it replaces the descriptor of the child,
- * or of the partition itself if child is BX_CHILD_SELF.  If shadow is not
- * NULL, it replaces the shadow.
+ * WAL record.  If desc is not NULL, it replaces the descriptor of the slot.
+ * If shadow is not NULL, it replaces the shadow.
  */
-void
-bx_dir_update_top(Relation index, uint32 partition, int child,
-				  const BxNodeDesc *desc, const BxShadow *shadow)
+static void
+update_top(Relation index, uint32 partition, uint32 slot,
+		   const BxNodeDesc *desc, const BxShadow *shadow)
 {
 	BlockNumber blkno;
 	Buffer		buffer;
@@ -456,7 +349,7 @@ bx_dir_update_top(Relation index, uint32 partition, int child,
 
 	bx_dir_tops(index, partition, 1, &blkno);
 	if (blkno == 0)
-		elog(ERROR, "partition %u of index \"%s\" is not there", partition,
+		elog(ERROR, "partition %u of index \"%s\" does not exist", partition,
 			 RelationGetRelationName(index));
 	buffer = ReadBuffer(index, blkno);
 	LockBuffer(buffer, BUFFER_LOCK_EXCLUSIVE);
@@ -464,136 +357,115 @@ bx_dir_update_top(Relation index, uint32 partition, int child,
 	state = GenericXLogStart(index);
 	top = BxPageGetTop(GenericXLogRegisterBuffer(state, buffer, 0));
 	if (desc)
-		*(child == BX_CHILD_SELF ? &top->self : &top->child[child]) = *desc;
+		top->node[slot] = *desc;
 	if (shadow)
 		top->shadow = *shadow;
 	GenericXLogFinish(state);
 	UnlockReleaseBuffer(buffer);
 }
 
+/* Initializes *entry as the entry of a shadow in the top-level page. */
+static void
+make_shadow_entry(const BxNode *shadow, BxShadow *entry)
+{
+	memset(entry, 0, sizeof(*entry));
+	entry->desc = shadow->desc;
+	entry->slot = bx_node_slot(shadow);
+}
+
 /*
- * Replaces the descriptor of a node by *desc, which describes the slices of
- * the shadow, and removes the shadow.  Raises an error if the descriptor or
- * the shadow is not what the caller passes in *old and *shadow, that is, if
- * the node has been rebuilt by another backend.
+ * Publishes node->desc: as the descriptor of the node, or as its shadow if
+ * node->is_shadow.
  */
 void
-bx_dir_swap_shadow(Relation index, uint32 partition, int child,
-				   const BxNodeDesc *old, const BxShadow *shadow,
-				   const BxNodeDesc *desc)
+bx_dir_publish_node(Relation index, const BxNode *node)
+{
+	BxShadow	entry;
+
+	if (node->is_shadow)
+	{
+		make_shadow_entry(node, &entry);
+		update_top(index, bx_node_partition(node), 0, NULL, &entry);
+	}
+	else
+		update_top(index, bx_node_partition(node), bx_node_slot(node),
+				   &node->desc, NULL);
+}
+
+/* Drops the shadow of a partition, if a failed rebuild has left one. */
+void
+bx_dir_drop_shadow(Relation index, uint32 partition)
 {
 	BxTopPageData top;
+	BxShadow	none = {0};
+	BlockNumber index_blocks = 0;
+
+	if (bx_dir_read_top(index, partition, &top) &&
+		top.shadow.desc.state != BX_NODE_EMPTY)
+	{
+		bx_dir_check_desc(index, BX_METAPAGE_BLKNO, &top.shadow.desc,
+						  &index_blocks);
+		update_top(index, partition, 0, NULL, &none);
+		bx_extents_free(index, &top.shadow.desc);
+	}
+}
+
+/*
+ * Replaces a node by its shadow: desc becomes the descriptor of the node, and
+ * the shadow is removed.  *old and *shadow are the node and the shadow as they
+ * are in the directory.  desc may differ from shadow->desc in the estimate of
+ * keys and the flags.  Raises an error if *old or *shadow is out of date, that
+ * is, if another backend has rebuilt the node.
+ */
+void
+bx_dir_swap_shadow(Relation index, const BxNode *old, const BxNode *shadow,
+				   const BxNodeDesc *desc)
+{
+	uint32		slot = bx_node_slot(old);
+	BxTopPageData top;
+	BxShadow	entry;
 	BxShadow	none = {0};
 
 	/*
 	 * a shadow, and the descriptor of a node that is not empty, change only
 	 * under a self-exclusive lock on the table, which we hold
 	 */
-	if (!bx_dir_read_top(index, partition, &top) ||
-		memcmp(&top.shadow, shadow, sizeof(*shadow)) != 0 ||
-		memcmp(child == BX_CHILD_SELF ? &top.self : &top.child[child], old,
-			   sizeof(*old)) != 0)
+	make_shadow_entry(shadow, &entry);
+	if (!bx_dir_read_top(index, bx_node_partition(old), &top) ||
+		memcmp(&top.shadow, &entry, sizeof(entry)) != 0 ||
+		memcmp(&top.node[slot], &old->desc, sizeof(old->desc)) != 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_IN_USE),
-				 errmsg("filters of index \"%s\" have been rebuilt by somebody else",
+				 errmsg("filters of index \"%s\" have been rebuilt by another session",
 						RelationGetRelationName(index))));
-	bx_dir_update_top(index, partition, child, desc, &none);
+	update_top(index, bx_node_partition(old), slot, desc, &none);
 }
 
 /*
- * Returns the keys per range that a new segment should be planned for: the
- * number in its predecessor, or if that is not known, keys_per_range, which
- * was estimated from the size of a row, up to MAX_FIRST_SLICES.
- */
-static double
-predict_keys(Relation index, uint32 segment, double keys_per_range,
-			 double rate)
-{
-	BxTopPageData top;
-	double		keys = 0;
-
-	if (segment > 0 && bx_dir_read_top(index, (segment - 1) / BX_FANOUT, &top))
-		keys = keys_of_predecessor(index, BX_LEVEL_SEGMENT, segment - 1,
-								   &top.child[(segment - 1) % BX_FANOUT]);
-	return keys > 0 ? keys :
-		Min(keys_per_range, bx_filter_capacity(rate, BX_SLICE_ROWS) *
-			MAX_FIRST_SLICES);
-}
-
-/*
- * Creates a partition.  The first partition starts without a summary, because
- * a small table does not need one; VACUUM adds it.  Later partitions get a
- * summary immediately, sized like that of the predecessor, so that the newest
- * partition is never without one.
- */
-static void
-make_partition(Relation index, BxMetaPageData *meta, uint32 partition,
-			   double keys_per_range)
-{
-	BxTopPageData content;
-	BxTopPageData previous;
-	double		keys = 0;
-
-	memset(&content, 0, sizeof(content));
-	content.self.state = BX_NODE_UNKNOWN;
-	if (partition > 0)
-	{
-		if (bx_dir_read_top(index, partition - 1, &previous))
-			keys = keys_of_predecessor(index, BX_LEVEL_PARTITION, partition - 1,
-									   &previous.self);
-		if (keys == 0)
-			keys = keys_per_range * BX_FANOUT;
-		bx_dir_alloc_slices(index, meta, BX_LEVEL_PARTITION, partition, keys,
-							BX_SUMMARY_RATE, &content.self);
-	}
-	bx_dir_publish_top(index, meta, partition,
-					   bx_dir_make_top(index, meta, partition, &content));
-}
-
-/*
- * Creates whatever is missing of the segment for the heap row at tid: the
- * geometry of the index, the partition, the segment.  Call it with no content
- * lock held; it acquires and releases LockPage on the metapage.
+ * Copies the descriptor of a node again, because "problem" was found at
+ * blkno, a page that the descriptor references.  If the descriptor has
+ * changed, VACUUM has replaced the slices meanwhile, and the caller reads
+ * again with the new descriptor.  If it has not changed, the page is damaged,
+ * and an error is raised.  If the descriptor of a shadow has changed, the
+ * shadow is gone and node->desc becomes empty: the current shadow may belong
+ * to another node.  Call it with no content lock held.
  */
 void
-bx_dir_make_segment(Relation index, Relation heap, ItemPointer tid)
+bx_dir_refresh(Relation index, BxNode *node, BlockNumber blkno,
+			   const char *problem)
 {
-	BxMetaPageData meta;
+	uint32		partition = bx_node_partition(node);
 	BxTopPageData top;
-	double		keys_per_page;
-	double		keys_per_range;
-	uint32		segment;
-	uint32		partition;
+	BxNodeDesc *current = bx_node_desc(node, &top);
+	BlockNumber topblk;
+	BlockNumber index_blocks = 0;
 
-	/* assume one distinct key per row and column; markers are few */
-	keys_per_page = bx_geometry_rows_per_page(heap, tid) *
-		IndexRelationGetNumberOfKeyAttributes(index);
-
-	LockPage(index, BX_METAPAGE_BLKNO, ExclusiveLock);
-
-	/* another backend may have done this while we waited for the lock */
-	bx_meta_read(index, &meta);
-	if (meta.lg_base == BX_LG_BASE_UNSET)
-		choose_lg_base(index, &meta, keys_per_page);
-	segment = (ItemPointerGetBlockNumber(tid) >> meta.lg_base) / BX_FANOUT;
-	partition = segment / BX_FANOUT;
-	keys_per_range = predict_keys(index, segment,
-								  keys_per_page * (1 << meta.lg_base),
-								  meta.false_positive_rate);
-	if (!bx_dir_read_top(index, partition, &top))
-	{
-		make_partition(index, &meta, partition, keys_per_range);
-		memset(&top, 0, sizeof(top));
-	}
-	if (top.child[segment % BX_FANOUT].state == BX_NODE_EMPTY)
-	{
-		BxNodeDesc	desc;
-
-		bx_dir_alloc_slices(index, &meta, BX_LEVEL_SEGMENT, segment,
-							keys_per_range, meta.false_positive_rate, &desc);
-		BX_PAUSE(BX_PAUSE_ALLOCATED);
-		bx_dir_update_top(index, partition, segment % BX_FANOUT, &desc, NULL);
-	}
-
-	UnlockPage(index, BX_METAPAGE_BLKNO, ExclusiveLock);
+	if (!bx_dir_read_top(index, partition, &top) ||
+		memcmp(current, &node->desc, sizeof(BxNodeDesc)) == 0)
+		bx_page_corrupted(index, blkno, problem);
+	if (node->is_shadow)
+		memset(current, 0, sizeof(BxNodeDesc));
+	node->desc = *current;
+	bx_dir_tops(index, partition, 1, &topblk);
+	bx_dir_check_desc(index, topblk, &node->desc, &index_blocks);
 }

@@ -32,9 +32,9 @@ bx_extents_find(Relation index, BxMetaPageData *meta, uint32 npages)
 	BlockNumber index_blocks = RelationGetNumberOfBlocks(index);
 	BxFreeExtent *first = NULL;
 
-	for (uint32 i = 0; i < meta->nfree; i++)
+	for (uint32 i = 0; i < meta->partitioned.nfree; i++)
 	{
-		BxFreeExtent *extent = &meta->free[i];
+		BxFreeExtent *extent = &meta->partitioned.free[i];
 
 		if (extent->start != BX_METAPAGE_BLKNO &&
 			(uint64) extent->start + extent->npages <= index_blocks &&
@@ -64,7 +64,7 @@ bx_extents_take(Relation index, BxMetaPageData *meta, uint32 npages)
 	extent->start += npages;
 	extent->npages -= npages;
 	if (extent->npages == 0)
-		*extent = meta->free[--meta->nfree];
+		*extent = meta->partitioned.free[--meta->partitioned.nfree];
 	return start;
 }
 
@@ -87,11 +87,11 @@ static void
 add_extent(BxMetaPageData *meta, BlockNumber start, uint32 npages)
 {
 	BxFreeExtent extents[BX_MAX_FREE_EXTENTS + 1];
-	uint32		n = meta->nfree;
+	uint32		n = meta->partitioned.nfree;
 	uint32		kept = 0;
 	uint32		smallest = 0;
 
-	memcpy(extents, meta->free, sizeof(BxFreeExtent) * n);
+	memcpy(extents, meta->partitioned.free, sizeof(BxFreeExtent) * n);
 	extents[n].start = start;
 	extents[n].npages = npages;
 	n++;
@@ -114,9 +114,9 @@ add_extent(BxMetaPageData *meta, BlockNumber start, uint32 npages)
 		}
 		extents[smallest] = extents[--kept];
 	}
-	memset(meta->free, 0, sizeof(meta->free));
-	memcpy(meta->free, extents, sizeof(BxFreeExtent) * kept);
-	meta->nfree = kept;
+	memset(meta->partitioned.free, 0, sizeof(meta->partitioned.free));
+	memcpy(meta->partitioned.free, extents, sizeof(BxFreeExtent) * kept);
+	meta->partitioned.nfree = kept;
 }
 
 /*
@@ -154,7 +154,7 @@ mark_blocks(NamedBlocks *named, BlockNumber start, uint32 n)
 	{
 		if (blkno >= named->nblocks)
 			bx_page_corrupted(named->index, BX_METAPAGE_BLKNO,
-							  "directory entry points behind the end");
+							  "directory entry references blocks beyond the end of the file");
 		named->bits[blkno / 8] |= 1 << (blkno % 8);
 	}
 }
@@ -183,10 +183,9 @@ mark_map(NamedBlocks *named, uint32 number, BlockNumber blkno)
 		if (tops[i] == 0 || !bx_dir_read_top(named->index, first + i, &top))
 			continue;
 		mark_blocks(named, tops[i], 1);
-		mark_slices(named, &top.self);
 		mark_slices(named, &top.shadow.desc);
-		for (int c = 0; c < BX_FANOUT; c++)
-			mark_slices(named, &top.child[c]);
+		for (int slot = 0; slot < BX_TOP_SLOTS; slot++)
+			mark_slices(named, &top.node[slot]);
 	}
 	pfree(tops);
 }
@@ -220,8 +219,8 @@ find_named(Relation index, const BxMetaPageData *meta, NamedBlocks *named)
 	mark_blocks(named, BX_METAPAGE_BLKNO, 1);
 	for (uint32 i = 0; i < BX_MAX_MAPS; i++)
 	{
-		if (meta->map[i] != 0)
-			mark_map(named, i, meta->map[i]);
+		if (meta->partitioned.map[i] != 0)
+			mark_map(named, i, meta->partitioned.map[i]);
 	}
 }
 
@@ -252,8 +251,8 @@ list_unnamed(BxMetaPageData *meta, const NamedBlocks *named, BlockNumber end)
 	BlockNumber unnamed = 0;
 	uint64		start = 0;
 
-	meta->nfree = 0;
-	memset(meta->free, 0, sizeof(meta->free));
+	meta->partitioned.nfree = 0;
+	memset(meta->partitioned.free, 0, sizeof(meta->partitioned.free));
 	for (uint64 blkno = 0; blkno <= end; blkno++)
 	{
 		if (blkno < end && !is_named(named, blkno))

@@ -19,6 +19,8 @@
 
 StaticAssertDecl(BX_MAX_PROBES <= BX_MAX_KEY_BITS,
 				 "a key sets more bits than BxPageBits has room for");
+StaticAssertDecl(BX_TOP_LEVEL <= BX_MAX_BITS_PAGES,
+				 "a key sets bits in more pages than a WAL record has room for");
 
 typedef struct PartitionedInsert
 {
@@ -26,9 +28,11 @@ typedef struct PartitionedInsert
 	uint8		lg_base;
 	uint32		segment;
 	BlockNumber top;
-	BxNodeDesc	summary;
-	BxNodeDesc	node;
-	BxShadow	shadow;
+	BxNode		path[BX_TOP_LEVEL + 1]; /* the nodes of the segment's rows, by
+										 * level */
+	BxShadow	shadow;			/* as in the top-level page */
+	bool		is_shadowed;	/* the shadow belongs to a node of the path */
+	BxNode		shadow_node;	/* valid if is_shadowed */
 
 	/*
 	 * the markers already set for marked_range in the slices of the cached
@@ -37,17 +41,15 @@ typedef struct PartitionedInsert
 	uint32		marked_range;
 	uint64		marked[INDEX_MAX_KEYS];
 
-	/* 1 + the segment that was last put in doubt in its summary, or 0 */
-	uint64		doubtful;
+	/* by level: 1 + the child that was last put in doubt, or 0 */
+	uint64		doubtful[BX_TOP_LEVEL + 1];
 } PartitionedInsert;
 
 /* A slice page in which a key is to be set, pinned. */
 typedef struct SliceTarget
 {
-	int			level;
-	uint32		node;
+	const BxNode *node;
 	uint32		slice;
-	const BxNodeDesc *desc;
 	Buffer		buffer;
 	uint64		lh;				/* the key's hash for the level */
 	int			child;
@@ -73,34 +75,40 @@ forget_marks(PartitionedInsert *state, uint32 range)
 static bool
 copy_entry(PartitionedInsert *state, Relation index, BlockNumber heap_blkno)
 {
+	uint32		range;
 	uint32		partition;
-	Buffer		buffer;
-	BxTopPageData *top;
+	BxTopPageData top;
 	BlockNumber index_blocks = 0;
 	BxGeometry	geometry;
 
 	if (!bx_geometry_get(index, &geometry))
 		return false;
 	state->lg_base = geometry.lg_base;
-	state->segment = (heap_blkno >> state->lg_base) / BX_FANOUT;
-	partition = state->segment / BX_FANOUT;
+	range = heap_blkno >> state->lg_base;
+	state->segment = bx_level_node(BX_LEVEL_SEGMENT, range);
+	partition = bx_level_node(BX_LEVEL_PARTITION, range);
 	bx_dir_tops(index, partition, 1, &state->top);
-	if (state->top == 0)
+	if (state->top == 0 || !bx_dir_read_top(index, partition, &top))
 		return false;
 
-	buffer = ReadBuffer(index, state->top);
-	LockBuffer(buffer, BUFFER_LOCK_SHARE);
-	bx_dir_check_top(index, buffer, partition);
-	top = BxPageGetTop(BufferGetPage(buffer));
-	state->summary = top->self;
-	state->node = top->child[state->segment % BX_FANOUT];
-	state->shadow = top->shadow;
-	UnlockReleaseBuffer(buffer);
+	state->shadow = top.shadow;
+	state->is_shadowed = false;
+	for (int level = 1; level <= BX_TOP_LEVEL; level++)
+	{
+		BxNode	   *node = &state->path[level];
 
-	bx_dir_check_desc(index, state->top, &state->summary, &index_blocks);
-	bx_dir_check_desc(index, state->top, &state->node, &index_blocks);
+		memset(node, 0, sizeof(*node));
+		node->level = level;
+		node->number = bx_level_node(level, range);
+		node->desc = *bx_node_desc(node, &top);
+		bx_dir_check_desc(index, state->top, &node->desc, &index_blocks);
+		if (top.shadow.desc.state == BX_NODE_PRESENT &&
+			top.shadow.slot == bx_node_slot(node))
+			state->is_shadowed = bx_node_of_shadow(partition, &top,
+												   &state->shadow_node);
+	}
 	bx_dir_check_desc(index, state->top, &state->shadow.desc, &index_blocks);
-	return state->node.state != BX_NODE_EMPTY;
+	return state->path[BX_LEVEL_SEGMENT].desc.state != BX_NODE_EMPTY;
 }
 
 /*
@@ -113,7 +121,7 @@ load_entry(PartitionedInsert *state, Relation index, Relation heap,
 {
 	state->loaded = false;
 	while (!copy_entry(state, index, ItemPointerGetBlockNumber(tid)))
-		bx_dir_make_segment(index, heap, tid);
+		bx_create_segment(index, heap, tid);
 	forget_marks(state, InvalidBlockNumber);
 	state->loaded = true;
 }
@@ -123,20 +131,18 @@ load_entry(PartitionedInsert *state, Relation index, Relation heap,
  * it to the targets.  Returns the new number of targets.
  */
 static int
-add_target(SliceTarget *targets, int n, Relation index, int level, uint32 node,
-		   const BxNodeDesc *desc, int child, uint64 key)
+add_target(SliceTarget *targets, int n, Relation index, const BxNode *node,
+		   uint32 range, uint64 key)
 {
 	SliceTarget *target = &targets[n];
 
-	if (desc->state != BX_NODE_PRESENT)
+	if (node->desc.state != BX_NODE_PRESENT)
 		return n;
-	target->level = level;
 	target->node = node;
-	target->desc = desc;
-	target->lh = bx_filter_level_hash(key, level);
-	target->child = child;
-	target->slice = bx_filter_slice(target->lh, desc->nslices);
-	target->buffer = ReadBuffer(index, desc->start + target->slice);
+	target->lh = bx_filter_level_hash(key, node->level);
+	target->child = bx_level_child(node->level, range);
+	target->slice = bx_filter_slice(target->lh, node->desc.nslices);
+	target->buffer = ReadBuffer(index, node->desc.start + target->slice);
 	return n + 1;
 }
 
@@ -144,7 +150,7 @@ static bool
 has_key(const SliceTarget *target)
 {
 	return bx_filter_test(BxPageGetContent(BufferGetPage(target->buffer)),
-						  BX_SLICE_ROWS, target->desc->nprobes, target->lh,
+						  BX_SLICE_ROWS, target->node->desc.nprobes, target->lh,
 						  target->child);
 }
 
@@ -177,7 +183,7 @@ locate_bits(const SliceTarget *target, BxPageBits *bits)
 
 	bits->buffer = target->buffer;
 	bits->lower = BX_SLICE_LOWER_FULL;
-	bits->n = target->desc->nprobes;
+	bits->n = target->node->desc.nprobes;
 	for (int i = 0; i < bits->n; i++)
 	{
 		bits->at[i].offset = BX_CONTENT_OFFSET +
@@ -206,10 +212,10 @@ set_key(Relation index, const SliceTarget *targets, int n)
 		Buffer		buffer = target->buffer;
 
 		bx_page_check(index, buffer, BX_PAGE_SLICE);
-		if (!bx_slices_is_page(BufferGetPage(buffer), target->level,
-							   target->node, target->slice, target->desc))
+		if (!bx_slices_is_page(BufferGetPage(buffer), target->node,
+							   target->slice))
 			bx_page_corrupted(index, BufferGetBlockNumber(buffer),
-							  "not the page that the directory says");
+							  BX_WRONG_SLICE);
 		if (!surely_has_key(target))
 			locate_bits(target, &missing[nmissing++]);
 	}
@@ -223,6 +229,24 @@ set_key(Relation index, const SliceTarget *targets, int n)
 }
 
 /*
+ * Returns whether the cached directory entry is current.  The caller holds a
+ * share lock on the top-level page.
+ */
+static bool
+is_current(const PartitionedInsert *state, BxTopPageData *top)
+{
+	for (int level = 1; level <= BX_TOP_LEVEL; level++)
+	{
+		const BxNode *node = &state->path[level];
+
+		if (memcmp(bx_node_desc(node, top), &node->desc,
+				   sizeof(BxNodeDesc)) != 0)
+			return false;
+	}
+	return memcmp(&top->shadow, &state->shadow, sizeof(BxShadow)) == 0;
+}
+
+/*
  * Sets the bits of a key in the given range, on all levels, and in the shadow
  * if there is one.  Returns false, without setting any bit, if the directory
  * entry has changed.  The caller holds a pin, but no lock, on the top-level
@@ -232,33 +256,22 @@ static bool
 insert_key(PartitionedInsert *state, Relation index, Buffer topbuf,
 		   uint32 range, uint64 key)
 {
-	BxTopPageData *top = BxPageGetTop(BufferGetPage(topbuf));
-	int			child = range % BX_FANOUT;
-	int			up = state->segment % BX_FANOUT;
-	uint32		partition = state->segment / BX_FANOUT;
-	SliceTarget targets[BX_MAX_BITS_PAGES + 1];
+	SliceTarget targets[BX_TOP_LEVEL + 1];
 	int			nmain = 0;
 	int			n;
 	bool		current;
 
-	/* read all pages before the lock is taken */
-	nmain = add_target(targets, nmain, index, BX_LEVEL_PARTITION, partition,
-					   &state->summary, up, key);
-	nmain = add_target(targets, nmain, index, BX_LEVEL_SEGMENT,
-					   state->segment, &state->node, child, key);
+	/* read all pages before the lock is taken; the upper level first */
+	for (int level = BX_TOP_LEVEL; level > 0; level--)
+		nmain = add_target(targets, nmain, index, &state->path[level], range,
+						   key);
 	n = nmain;
-	if (state->shadow.level == BX_LEVEL_PARTITION)
-		n = add_target(targets, n, index, BX_LEVEL_PARTITION, partition,
-					   &state->shadow.desc, up, key);
-	else if (state->shadow.child == up)
-		n = add_target(targets, n, index, BX_LEVEL_SEGMENT, state->segment,
-					   &state->shadow.desc, child, key);
+	if (state->is_shadowed)
+		n = add_target(targets, n, index, &state->shadow_node, range, key);
 
 	BX_PAUSE(BX_PAUSE_INSERT_KEY);
 	LockBuffer(topbuf, BUFFER_LOCK_SHARE);
-	current = memcmp(&top->self, &state->summary, sizeof(BxNodeDesc)) == 0 &&
-		memcmp(&top->child[up], &state->node, sizeof(BxNodeDesc)) == 0 &&
-		memcmp(&top->shadow, &state->shadow, sizeof(BxShadow)) == 0;
+	current = is_current(state, BxPageGetTop(BufferGetPage(topbuf)));
 	if (current)
 	{
 		set_key(index, targets, nmain);
@@ -287,7 +300,7 @@ bx_partitioned_insert(BxInsert *insert, Relation heap, ItemPointer tid,
 	Buffer		topbuf;
 
 	if (!state->loaded ||
-		(blkno >> state->lg_base) / BX_FANOUT != state->segment)
+		bx_level_node(BX_LEVEL_SEGMENT, blkno >> state->lg_base) != state->segment)
 		load_entry(state, index, heap, tid);
 	range = blkno >> state->lg_base;
 	if (range != state->marked_range)
@@ -319,8 +332,7 @@ bx_partitioned_insert(BxInsert *insert, Relation heap, ItemPointer tid,
 
 /* Makes the filter of a child match everything, in all slices of the node. */
 static void
-doubt_child(Relation index, int level, uint32 node, const BxNodeDesc *desc,
-			int child)
+doubt_child(Relation index, const BxNode *node, int child)
 {
 	char	   *rows = palloc0(BX_SLICE_SIZE);
 	BxMask		doubt;
@@ -328,10 +340,10 @@ doubt_child(Relation index, int level, uint32 node, const BxNodeDesc *desc,
 	bx_mask_fill(&doubt, false);
 	bx_mask_set(&doubt, child);
 	bx_slices_set_doubt(rows, &doubt);
-	for (uint32 slice = 0; slice < desc->nslices; slice++)
+	for (uint32 slice = 0; slice < node->desc.nslices; slice++)
 	{
 		CHECK_FOR_INTERRUPTS();
-		bx_slices_write(index, level, node, desc, slice, rows, true);
+		bx_slices_write(index, node, slice, rows, true);
 	}
 	pfree(rows);
 }
@@ -346,28 +358,22 @@ void
 bx_partitioned_insert_doubt(BxInsert *insert, Relation heap, ItemPointer tid)
 {
 	PartitionedInsert *state = insert->layout_state;
-	Relation	index = insert->index;
-	BlockNumber blkno = ItemPointerGetBlockNumber(tid);
-	uint32		partition;
-	int			up;
+	uint32		range;
 
-	load_entry(state, index, heap, tid);
-	partition = state->segment / BX_FANOUT;
-	up = state->segment % BX_FANOUT;
-	if (state->summary.state == BX_NODE_PRESENT &&
-		state->doubtful != state->segment + UINT64CONST(1))
+	load_entry(state, insert->index, heap, tid);
+	range = ItemPointerGetBlockNumber(tid) >> state->lg_base;
+	for (int level = BX_TOP_LEVEL; level > 0; level--)
 	{
-		doubt_child(index, BX_LEVEL_PARTITION, partition, &state->summary, up);
-		state->summary.flags |= BX_DESC_DOUBT;
-		bx_dir_update_top(index, partition, BX_CHILD_SELF, &state->summary,
-						  NULL);
-		state->doubtful = state->segment + UINT64CONST(1);
-	}
-	if (state->node.state == BX_NODE_PRESENT)
-	{
-		doubt_child(index, BX_LEVEL_SEGMENT, state->segment, &state->node,
-					(blkno >> state->lg_base) % BX_FANOUT);
-		state->node.flags |= BX_DESC_DOUBT;
-		bx_dir_update_top(index, partition, up, &state->node, NULL);
+		BxNode	   *node = &state->path[level];
+		uint64		mark = (range >> bx_levels[level].lg_child_ranges) +
+		UINT64CONST(1);
+
+		if (node->desc.state != BX_NODE_PRESENT ||
+			state->doubtful[level] == mark)
+			continue;
+		doubt_child(insert->index, node, bx_level_child(level, range));
+		node->desc.flags |= BX_DESC_DOUBT;
+		bx_dir_publish_node(insert->index, node);
+		state->doubtful[level] = mark;
 	}
 }

@@ -20,79 +20,6 @@
 
 #include "partitioned.h"
 
-/* A node whose slices are inspected, and the place of its descriptor. */
-typedef struct NodeRef
-{
-	int			level;
-	uint32		number;
-	BlockNumber top;			/* block of the top-level page */
-	bool		is_shadow;
-	BxNodeDesc	desc;
-} NodeRef;
-
-static uint32
-partition_of(const NodeRef *node)
-{
-	return node->level == BX_LEVEL_PARTITION ? node->number :
-		node->number / BX_FANOUT;
-}
-
-/* Returns the node's descriptor in a copy of its top-level page. */
-static BxNodeDesc *
-find_desc(const NodeRef *node, BxTopPageData *top)
-{
-	if (node->is_shadow)
-		return &top->shadow.desc;
-	return node->level == BX_LEVEL_PARTITION ? &top->self :
-		&top->child[node->number % BX_FANOUT];
-}
-
-/*
- * Copies the descriptor of a node again, because "problem" was found at
- * blkno.  If the descriptor has not changed, the problem is damage, and an
- * error is raised.  If the descriptor of a shadow has changed, the shadow is
- * gone and node->desc becomes empty: the current shadow may belong to another
- * node.
- */
-static void
-refresh_or_fail(Relation index, NodeRef *node, BlockNumber blkno,
-				const char *problem)
-{
-	BlockNumber index_blocks = 0;
-	BxTopPageData top;
-	BxNodeDesc *current = find_desc(node, &top);
-
-	if (!bx_dir_read_top(index, partition_of(node), &top) ||
-		memcmp(current, &node->desc, sizeof(BxNodeDesc)) == 0)
-		bx_page_corrupted(index, blkno, problem);
-	if (node->is_shadow)
-		memset(current, 0, sizeof(BxNodeDesc));
-	node->desc = *current;
-	bx_dir_check_desc(index, node->top, &node->desc, &index_blocks);
-}
-
-/*
- * Reads a slice page of a node, and locks it in share mode.  Returns the
- * buffer, and sets *problem to a description of what is wrong with the page,
- * or to NULL.
- */
-static Buffer
-read_slice(Relation index, const NodeRef *node, uint32 slice,
-		   BufferAccessStrategy strategy, const char **problem)
-{
-	Buffer		buffer = ReadBufferExtended(index, MAIN_FORKNUM,
-											node->desc.start + slice,
-											RBM_NORMAL, strategy);
-	Page		page = BufferGetPage(buffer);
-
-	LockBuffer(buffer, BUFFER_LOCK_SHARE);
-	*problem = bx_page_problem(page, BX_PAGE_SLICE);
-	if (*problem == NULL &&
-		!bx_slices_is_page(page, node->level, node->number, slice, &node->desc))
-		*problem = "not the page that the directory says";
-	return buffer;
-}
-
 /*
  * Showing
  * -------
@@ -100,75 +27,73 @@ read_slice(Relation index, const NodeRef *node, uint32 slice,
 typedef struct WalkState
 {
 	Relation	index;
-	uint8		lg_base;
-	double		target;
-	BxUnitCallback callback;
+	const BxMetaPageData *meta;
+	BxPartCallback callback;
 	void	   *arg;
 } WalkState;
 
 static void
 show_directory_page(WalkState *state, BlockNumber blkno)
 {
-	BxUnit		unit = {.kind = BX_UNIT_DIRECTORY,.block = blkno,.pages = 1};
+	BxPart		part = {.kind = BX_PART_DIRECTORY,.block = blkno,.pages = 1};
 
-	state->callback(state->arg, &unit);
+	state->callback(state->arg, &part);
 }
 
 /*
- * Fills in *unit from the descriptor of a node, and if it has slices, from a
- * measurement of its filters.
+ * Fills in *part from the descriptor of a node, and if it has slices, from a
+ * measurement of its filters.  blkno is the block of the top-level page.
  */
 static void
-describe_node(WalkState *state, NodeRef *node, double target, BxUnit *unit)
+describe_node(WalkState *state, BxNode *node, BlockNumber blkno, BxPart *part)
 {
 	BlockNumber index_blocks = 0;
 
-	bx_dir_check_desc(state->index, node->top, &node->desc, &index_blocks);
+	bx_dir_check_desc(state->index, blkno, &node->desc, &index_blocks);
 	while (node->desc.state == BX_NODE_PRESENT &&
-		   !bx_slices_measure(state->index, node->level, node->number,
-							  &node->desc, NULL, &unit->measure))
-		refresh_or_fail(state->index, node, node->desc.start,
-						"not the page that the directory says");
-	unit->number = node->number;
-	unit->block = node->desc.start;
-	unit->pages = node->desc.nslices;
-	unit->probes = node->desc.nprobes;
-	unit->planned_keys = node->desc.keys;
-	unit->doubt = (node->desc.flags & BX_DESC_DOUBT) != 0;
-	unit->overfull = node->desc.state == BX_NODE_PRESENT &&
-		bx_rebuild_is_overfull(&node->desc, &unit->measure, target);
+		   !bx_slices_measure(state->index, node, NULL, &part->measure))
+		bx_dir_refresh(state->index, node, node->desc.start, BX_WRONG_SLICE);
+	part->number = node->number;
+	part->nranges = bx_level_ranges(node->level);
+	part->first_range = node->number * part->nranges;
+	part->block = node->desc.start;
+	part->pages = node->desc.nslices;
+	part->probes = node->desc.nprobes;
+	part->planned_keys = node->desc.keys;
+	part->doubt = (node->desc.flags & BX_DESC_DOUBT) != 0;
+	part->overfull = node->desc.state == BX_NODE_PRESENT &&
+		bx_rebuild_is_overfull(&node->desc, &part->measure,
+							   bx_level_rate(node->level, state->meta));
 }
 
-static void
+/* Shows a summary.  Returns its false-positive rate, or 1 if there is none. */
+static double
 show_summary(WalkState *state, uint32 partition, BlockNumber blkno,
-			 const BxTopPageData *top, BxUnit *unit)
+			 const BxTopPageData *top)
 {
-	NodeRef		node = {BX_LEVEL_PARTITION, partition, blkno, false, top->self};
+	BxPart		part = {.kind = BX_PART_SUMMARY};
+	BxNode		node;
 	int			doubtful;
-	int			segments = bx_rebuild_count_segments(top, &doubtful);
+	int			segments = bx_node_count_segments(top, &doubtful);
 
-	memset(unit, 0, sizeof(*unit));
-	unit->kind = BX_UNIT_SUMMARY;
-	unit->first_range = partition * BX_RANGES_PER_PARTITION;
-	unit->nranges = BX_RANGES_PER_PARTITION;
-	describe_node(state, &node, BX_SUMMARY_RATE, unit);
-	unit->missing = node.desc.state == BX_NODE_UNKNOWN &&
+	bx_node_of_slot(partition, BX_SLOT_SUMMARY, top, &node);
+	describe_node(state, &node, blkno, &part);
+	part.missing = node.desc.state == BX_NODE_UNKNOWN &&
 		bx_rebuild_wants_summary(partition, segments);
-	state->callback(state->arg, unit);
+	state->callback(state->arg, &part);
+	return part.pages > 0 ? part.measure.rate : 1;
 }
 
 static void
-show_segment(WalkState *state, uint32 segment, BlockNumber blkno,
-			 const BxNodeDesc *desc, double upper_rate)
+show_shadow(WalkState *state, const BxShadow *shadow)
 {
-	NodeRef		node = {BX_LEVEL_SEGMENT, segment, blkno, false, *desc};
-	BxUnit		unit = {.kind = BX_UNIT_FILTERS};
+	BxPart		part = {.kind = BX_PART_SHADOW};
 
-	describe_node(state, &node, state->target, &unit);
-	unit.first_range = segment * BX_FANOUT;
-	unit.nranges = BX_FANOUT;
-	unit.upper_rate = upper_rate;
-	state->callback(state->arg, &unit);
+	if (shadow->desc.state == BX_NODE_EMPTY)
+		return;
+	part.block = shadow->desc.start;
+	part.pages = shadow->desc.nslices;
+	state->callback(state->arg, &part);
 }
 
 static void
@@ -176,43 +101,38 @@ show_partition(void *arg, uint32 partition, BlockNumber blkno)
 {
 	WalkState  *state = arg;
 	BxTopPageData top;
-	BxUnit		unit;
 	double		upper_rate;
 
 	show_directory_page(state, blkno);
 	if (!bx_dir_read_top(state->index, partition, &top))
 		return;
-	show_summary(state, partition, blkno, &top, &unit);
-	upper_rate = unit.pages > 0 ? unit.measure.rate : 1;
-	if (top.shadow.desc.state != BX_NODE_EMPTY)
-	{
-		memset(&unit, 0, sizeof(unit));
-		unit.kind = BX_UNIT_SHADOW;
-		unit.block = top.shadow.desc.start;
-		unit.pages = top.shadow.desc.nslices;
-		state->callback(state->arg, &unit);
-	}
+	upper_rate = show_summary(state, partition, blkno, &top);
+	show_shadow(state, &top.shadow);
 	for (int c = 0; c < BX_FANOUT; c++)
 	{
+		BxPart		part = {.kind = BX_PART_FILTERS,.upper_rate = upper_rate};
+		BxNode		node;
+
 		CHECK_FOR_INTERRUPTS();
-		if (top.child[c].state != BX_NODE_EMPTY)
-			show_segment(state, partition * BX_FANOUT + c, blkno,
-						 &top.child[c], upper_rate);
+		bx_node_of_slot(partition, BX_SLOT_SEGMENT(c), &top, &node);
+		if (node.desc.state == BX_NODE_EMPTY)
+			continue;
+		describe_node(state, &node, blkno, &part);
+		state->callback(state->arg, &part);
 	}
 }
 
 void
 bx_partitioned_walk(Relation index, const BxMetaPageData *meta,
-					BxUnitCallback callback, void *arg)
+					BxPartCallback callback, void *arg)
 {
-	WalkState	state = {.index = index,.callback = callback,.arg = arg};
+	WalkState	state = {.index = index,.meta = meta,.callback = callback,.arg = arg};
 
-	state.target = meta->false_positive_rate;
 	show_directory_page(&state, BX_METAPAGE_BLKNO);
 	for (uint32 i = 0; i < BX_MAX_MAPS; i++)
 	{
-		if (meta->map[i] != 0)
-			show_directory_page(&state, meta->map[i]);
+		if (meta->partitioned.map[i] != 0)
+			show_directory_page(&state, meta->partitioned.map[i]);
 	}
 	bx_dir_each_top(index, meta, show_partition, &state);
 }
@@ -226,6 +146,8 @@ typedef struct ClaimState
 	BxCheck    *check;
 	const BxMetaPageData *meta;
 	BlockNumber index_blocks;
+	uint32		newest_generation;	/* the largest one that was found */
+	BlockNumber newest_blkno;	/* where it was found */
 } ClaimState;
 
 /*
@@ -251,10 +173,10 @@ claim_node(ClaimState *state, BlockNumber blkno, const BxNodeDesc *desc)
 
 	if (desc->generation == 0)
 		bx_page_corrupted(check->index, blkno, "impossible directory entry");
-	if (desc->generation >= check->newest_generation)
+	if (desc->generation >= state->newest_generation)
 	{
-		check->newest_generation = desc->generation;
-		check->newest_blkno = blkno;
+		state->newest_generation = desc->generation;
+		state->newest_blkno = blkno;
 	}
 	bx_check_claim(check, blkno, desc->start, desc->nslices);
 }
@@ -269,43 +191,81 @@ claim_partition(void *arg, uint32 partition, BlockNumber blkno)
 	int			doubtful;
 
 	CHECK_FOR_INTERRUPTS();
-	bx_check_claim(check, state->meta->map[partition / BX_PARTITIONS_PER_MAP],
+	bx_check_claim(check, state->meta->partitioned.map[partition / BX_PARTITIONS_PER_MAP],
 				   blkno, 1);
 	if (!bx_dir_read_top(check->index, partition, &top))
 		return;
-	claim_node(state, blkno, &top.self);
 	claim_node(state, blkno, &top.shadow.desc);
-	for (int c = 0; c < BX_FANOUT; c++)
-		claim_node(state, blkno, &top.child[c]);
+	for (int slot = 0; slot < BX_TOP_SLOTS; slot++)
+		claim_node(state, blkno, &top.node[slot]);
 
 	/* an empty summary matches nothing */
-	if (top.self.state == BX_NODE_EMPTY &&
-		bx_rebuild_count_segments(&top, &doubtful) > 0)
+	if (top.node[BX_SLOT_SUMMARY].state == BX_NODE_EMPTY &&
+		bx_node_count_segments(&top, &doubtful) > 0)
 		bx_page_corrupted(check->index, blkno,
-						  "empty summary of segments that are not");
+						  "empty summary of segments that are not empty");
 	if (top.shadow.desc.state == BX_NODE_UNKNOWN ||
 		(top.shadow.desc.state == BX_NODE_EMPTY ?
 		 memcmp(&top.shadow, &nothing, sizeof(nothing)) != 0 :
-		 (top.shadow.level != BX_LEVEL_SEGMENT &&
-		  top.shadow.level != BX_LEVEL_PARTITION) ||
-		 top.shadow.child >= BX_FANOUT))
+		 top.shadow.slot >= BX_TOP_SLOTS))
 		bx_page_corrupted(check->index, blkno, "impossible shadow");
 }
 
+/*
+ * Claims the pages that are free in two copies of the metapage: one read
+ * before the directory, and one read after it.  A page that is free in only
+ * one of them was allocated or freed meanwhile.  Extents beyond the end of
+ * the file are ignored.
+ */
+static void
+claim_free_pages(BxCheck *check, const BxPartitionedMeta *before,
+				 const BxPartitionedMeta *after)
+{
+	for (uint32 i = 0; i < before->nfree; i++)
+	{
+		for (uint32 j = 0; j < after->nfree; j++)
+		{
+			uint64		start = Max(before->free[i].start, after->free[j].start);
+			uint64		end = Min((uint64) before->free[i].start +
+								  before->free[i].npages,
+								  (uint64) after->free[j].start +
+								  after->free[j].npages);
+
+			if (start < end && end <= check->nblocks)
+				bx_check_claim(check, BX_METAPAGE_BLKNO, (BlockNumber) start,
+							   (uint32) (end - start));
+		}
+	}
+}
+
+/*
+ * Claims the pages that the directory references, and the free pages.  *meta
+ * was read before.  The metapage is read again after the directory, because
+ * an entry that was added meanwhile is not a contradiction.
+ */
 void
 bx_partitioned_check_claims(BxCheck *check, const BxMetaPageData *meta)
 {
 	ClaimState	state = {check, meta, 0};
+	BxMetaPageData after;
 
 	for (uint32 i = 0; i < BX_MAX_MAPS; i++)
 	{
-		if (meta->map[i] != 0)
-			bx_check_claim(check, BX_METAPAGE_BLKNO, meta->map[i], 1);
+		if (meta->partitioned.map[i] != 0)
+			bx_check_claim(check, BX_METAPAGE_BLKNO, meta->partitioned.map[i],
+						   1);
 	}
 
 	/* drop the cached block numbers, which may differ from the map pages */
 	bx_geometry_forget(check->index);
 	bx_dir_each_top(check->index, meta, claim_partition, &state);
+	bx_meta_read(check->index, &after);
+
+	/* a generation that is used twice would make an old page look current */
+	if (state.newest_generation >= after.partitioned.next_generation)
+		bx_check_contradiction(check, state.newest_blkno,
+							   "generation that the metapage has not assigned yet");
+	claim_free_pages(check, &meta->partitioned, &after.partitioned);
 }
 
 /*
@@ -334,12 +294,12 @@ find_problem_of_rows(Page page)
 }
 
 static void
-check_node(BxCheck *check, NodeRef *node)
+check_node(BxCheck *check, BxNode *node, BlockNumber top)
 {
 	BlockNumber index_blocks = 0;
 	uint32		slice = 0;
 
-	bx_dir_check_desc(check->index, node->top, &node->desc, &index_blocks);
+	bx_dir_check_desc(check->index, top, &node->desc, &index_blocks);
 	while (node->desc.state == BX_NODE_PRESENT && slice < node->desc.nslices)
 	{
 		BlockNumber blkno = node->desc.start + slice;
@@ -347,15 +307,15 @@ check_node(BxCheck *check, NodeRef *node)
 		Buffer		buffer;
 
 		CHECK_FOR_INTERRUPTS();
-		buffer = read_slice(check->index, node, slice, check->strategy,
-							&problem);
+		buffer = bx_slices_read(check->index, node, slice, check->strategy,
+								&problem);
 		if (problem == NULL)
 			problem = find_problem_of_rows(BufferGetPage(buffer));
 		UnlockReleaseBuffer(buffer);
 		slice++;
 		if (problem != NULL)
 		{
-			refresh_or_fail(check->index, node, blkno, problem);
+			bx_dir_refresh(check->index, node, blkno, problem);
 			slice = 0;
 		}
 	}
@@ -366,33 +326,22 @@ check_partition(void *arg, uint32 partition, BlockNumber blkno)
 {
 	BxCheck    *check = arg;
 	BxTopPageData top;
-	NodeRef		node = {BX_LEVEL_PARTITION, partition, blkno, false};
+	BxNode		node;
 
 	if (!bx_dir_read_top(check->index, partition, &top))
 		return;
-	node.desc = top.self;
-	check_node(check, &node);
-	node.level = BX_LEVEL_SEGMENT;
-	for (int c = 0; c < BX_FANOUT; c++)
+	for (int slot = 0; slot < BX_TOP_SLOTS; slot++)
 	{
-		node.number = partition * BX_FANOUT + c;
-		node.desc = top.child[c];
-		check_node(check, &node);
+		bx_node_of_slot(partition, slot, &top, &node);
+		check_node(check, &node, blkno);
 	}
 
 	/*
 	 * a shadow swapped in meanwhile is now a node already visited; it is
 	 * skipped
 	 */
-	if (top.shadow.desc.state == BX_NODE_PRESENT)
-	{
-		node.is_shadow = true;
-		node.level = top.shadow.level;
-		node.number = node.level == BX_LEVEL_PARTITION ? partition :
-			partition * BX_FANOUT + top.shadow.child;
-		node.desc = top.shadow.desc;
-		check_node(check, &node);
-	}
+	if (bx_node_of_shadow(partition, &top, &node))
+		check_node(check, &node, blkno);
 }
 
 void
@@ -449,9 +398,10 @@ load_partition(BxCheck *check, KeyState *state, uint32 partition)
  * an error if one is missing.
  */
 static void
-check_hashes(BxCheck *check, NodeRef *node, int child, uint32 range,
+check_hashes(BxCheck *check, BxNode *node, BlockNumber top, uint32 range,
 			 const uint64 *hashes, Size n)
 {
+	int			child = bx_level_child(node->level, range);
 	Size		i = 0;
 
 	while (i < n && node->desc.state == BX_NODE_PRESENT)
@@ -462,7 +412,7 @@ check_hashes(BxCheck *check, NodeRef *node, int child, uint32 range,
 		const char *problem;
 		Buffer		buffer;
 
-		buffer = read_slice(check->index, node, slice, NULL, &problem);
+		buffer = bx_slices_read(check->index, node, slice, NULL, &problem);
 		while (problem == NULL && found && i < n &&
 			   bx_filter_slice(hashes[i], node->desc.nslices) == slice)
 			found = bx_filter_test(BxPageGetContent(BufferGetPage(buffer)),
@@ -471,28 +421,28 @@ check_hashes(BxCheck *check, NodeRef *node, int child, uint32 range,
 		UnlockReleaseBuffer(buffer);
 		if (problem != NULL)
 		{
-			refresh_or_fail(check->index, node, blkno, problem);
+			bx_dir_refresh(check->index, node, blkno, problem);
 			i = 0;
 		}
 		else if (!found)
 			bx_check_lost_key(check, blkno, range,
-							  node->level == BX_LEVEL_SEGMENT ?
-							  "the range's filter" : "the segment's filter");
+							  bx_levels[node->level].filter);
 	}
 	if (n > 0 && node->desc.state == BX_NODE_EMPTY)
-		bx_check_lost_key(check, node->top, range, "the directory");
+		bx_check_lost_key(check, top, range, "the directory");
 }
 
+/* Looks up the keys of a range on one level. */
 static void
-check_level(BxCheck *check, KeyState *state, int level, uint32 number,
-			int child, uint32 range, const uint64 *keys, Size nkeys)
+check_level(BxCheck *check, KeyState *state, int level, uint32 range,
+			const uint64 *keys, Size nkeys)
 {
-	NodeRef		node = {level, number, state->blkno, false};
-	BxNodeDesc *desc = find_desc(&node, &state->top);
+	BxNode		node = {.level = level,.number = bx_level_node(level, range)};
+	BxNodeDesc *desc = bx_node_desc(&node, &state->top);
 	BlockNumber index_blocks = 0;
 
 	node.desc = *desc;
-	bx_dir_check_desc(check->index, node.top, &node.desc, &index_blocks);
+	bx_dir_check_desc(check->index, state->blkno, &node.desc, &index_blocks);
 	if (nkeys > state->allocated)
 	{
 		state->allocated = nkeys + nkeys / 2;
@@ -504,7 +454,7 @@ check_level(BxCheck *check, KeyState *state, int level, uint32 number,
 	for (Size i = 0; i < nkeys; i++)
 		state->hashes[i] = bx_filter_level_hash(keys[i], level);
 	sort_hashes(state->hashes, nkeys);
-	check_hashes(check, &node, child, range, state->hashes, nkeys);
+	check_hashes(check, &node, state->blkno, range, state->hashes, nkeys);
 
 	/* keep the descriptor, which may have been refreshed */
 	*desc = node.desc;
@@ -515,17 +465,14 @@ bx_partitioned_check_keys(BxCheck *check, uint32 range, const uint64 *keys,
 						  Size nkeys)
 {
 	KeyState   *state = check->layout_state;
-	uint32		segment = range / BX_FANOUT;
 
 	if (state == NULL)
 		state = check->layout_state = palloc0(sizeof(KeyState));
-	load_partition(check, state, segment / BX_FANOUT);
+	load_partition(check, state, bx_level_node(BX_LEVEL_PARTITION, range));
 	if (nkeys > 0 && state->blkno == 0)
 		bx_check_lost_key(check, BX_METAPAGE_BLKNO, range, "the directory");
-	check_level(check, state, BX_LEVEL_PARTITION, segment / BX_FANOUT,
-				segment % BX_FANOUT, range, keys, nkeys);
-	check_level(check, state, BX_LEVEL_SEGMENT, segment, range % BX_FANOUT,
-				range, keys, nkeys);
+	for (int level = BX_TOP_LEVEL; level > 0; level--)
+		check_level(check, state, level, range, keys, nkeys);
 }
 
 /*
@@ -569,15 +516,15 @@ bx_partitioned_estimate(const BxTableModel *model, uint8 lg_base, double rate,
 	if (floor(model->heap_pages / segment_pages) < BX_MIN_SEGMENTS_FOR_SUMMARY)
 		summarized = Max(partitions - 1, 0);
 	memset(stats, 0, sizeof(*stats));
-	stats->segments = segments;
-	stats->partitions = partitions;
-	stats->summarized = summarized;
-	stats->slices = segments * expect_slices(range_keys, rate);
+	stats->parts = segments;
+	stats->partitioned.partitions = partitions;
+	stats->partitioned.summarized = summarized;
+	stats->partitioned.slices = segments * expect_slices(range_keys, rate);
 	stats->range_keys = range_keys;
-	stats->segment_rate = bx_filter_rate(range_keys, plan.nslices,
-										 BX_SLICE_ROWS, plan.nprobes);
-	stats->summary_rate = bx_filter_rate(segment_keys, summary.nslices,
-										 BX_SLICE_ROWS, summary.nprobes);
-	return 1 + maps + partitions + stats->slices +
+	stats->range_rate = bx_filter_rate(range_keys, plan.nslices,
+									   BX_SLICE_ROWS, plan.nprobes);
+	stats->partitioned.summary_rate = bx_filter_rate(segment_keys, summary.nslices,
+													 BX_SLICE_ROWS, summary.nprobes);
+	return 1 + maps + partitions + stats->partitioned.slices +
 		summarized * expect_slices(segment_keys, BX_SUMMARY_RATE);
 }

@@ -24,7 +24,6 @@
  */
 #include "postgres.h"
 
-#include "storage/lmgr.h"
 #include "utils/rel.h"
 
 #include "partitioned.h"
@@ -46,59 +45,19 @@ typedef struct Move
 	uint32		moved;			/* pages moved */
 } Move;
 
-/* The slices to be moved. */
-typedef struct Slices
-{
-	int			level;
-	uint32		node;
-	uint32		partition;
-	int			child;			/* of the top-level page, or BX_CHILD_SELF */
-	BxNodeDesc	desc;
-} Slices;
-
-/*
- * Step 1: allocates empty slices for the copy, and publishes them as the
- * shadow.  Returns false, with nothing changed, if there is no room before
- * the desired end.  Acquires and releases LockPage on the metapage.
- */
-static bool
-publish_copy(const Move *move, const Slices *old, BxShadow *shadow)
-{
-	Relation	index = move->repair->index;
-	BxMetaPageData meta;
-	bool		done;
-
-	memset(shadow, 0, sizeof(*shadow));
-	shadow->level = old->level;
-	shadow->child = old->level == BX_LEVEL_SEGMENT ? old->child : 0;
-
-	LockPage(index, BX_METAPAGE_BLKNO, ExclusiveLock);
-	bx_meta_read(index, &meta);
-	done = bx_dir_alloc_before(index, &meta, move->end, old->level, old->node,
-							   &old->desc, &shadow->desc);
-	if (done)
-		bx_dir_update_top(index, old->partition, old->child, NULL, shadow);
-	UnlockPage(index, BX_METAPAGE_BLKNO, ExclusiveLock);
-	return done;
-}
-
 /* Copies the rows of a slice.  Returns false if the slice has no bits. */
 static bool
-read_rows(const Move *move, const Slices *old, uint32 slice, char *rows)
+read_rows(const Move *move, const BxNode *node, uint32 slice, char *rows)
 {
-	Relation	index = move->repair->index;
-	BlockNumber blkno = old->desc.start + slice;
-	Buffer		buffer = ReadBufferExtended(index, MAIN_FORKNUM, blkno,
-											RBM_NORMAL,
-											move->repair->strategy);
+	const char *problem;
+	Buffer		buffer = bx_slices_read(move->repair->index, node, slice,
+										move->repair->strategy, &problem);
 	Page		page = BufferGetPage(buffer);
 	bool		has_bits;
 
-	LockBuffer(buffer, BUFFER_LOCK_SHARE);
-	bx_page_check(index, buffer, BX_PAGE_SLICE);
-	if (!bx_slices_is_page(page, old->level, old->node, slice, &old->desc))
-		bx_page_corrupted(index, blkno,
-						  "not the page that the directory says");
+	if (problem != NULL)
+		bx_page_corrupted(move->repair->index, node->desc.start + slice,
+						  problem);
 	has_bits = ((PageHeader) page)->pd_lower == BX_SLICE_LOWER_FULL;
 	if (has_bits)
 		memcpy(rows, BxPageGetContent(page), BX_SLICE_SIZE);
@@ -111,54 +70,38 @@ read_rows(const Move *move, const Slices *old, uint32 slice, char *rows)
  * three steps described at the top of this file.
  */
 static void
-move_slices(Move *move, const Slices *old)
+move_slices(Move *move, const BxNode *node)
 {
 	Relation	index = move->repair->index;
 	char	   *rows;
-	BxShadow	shadow;
+	BxNode		shadow;
 
-	if (!publish_copy(move, old, &shadow))
+	if (!bx_create_copy(index, node, move->end, &shadow))
 		return;
 	rows = palloc(BX_SLICE_SIZE);
-	for (uint32 i = 0; i < old->desc.nslices; i++)
+	for (uint32 i = 0; i < node->desc.nslices; i++)
 	{
 		bx_vacuum_delay_point();
-		if (read_rows(move, old, i, rows))
-			bx_slices_write(index, old->level, old->node, &shadow.desc, i,
-							rows, true);
+		if (read_rows(move, node, i, rows))
+			bx_slices_write(index, &shadow, i, rows, true);
 	}
 	pfree(rows);
 	BX_PAUSE(BX_PAUSE_COPIED);
-	bx_dir_swap_shadow(index, old->partition, old->child, &old->desc, &shadow,
-					   &shadow.desc);
-	bx_extents_free(index, &old->desc);
-	move->moved += old->desc.nslices;
-}
-
-/* Moves the slices of a descriptor, if they extend beyond the desired end. */
-static void
-move_if_behind(Move *move, int level, uint32 node, uint32 partition, int child,
-			   const BxNodeDesc *desc)
-{
-	Slices		old = {level, node, partition, child, *desc};
-	BlockNumber index_blocks = 0;
-
-	bx_dir_check_desc(move->repair->index, BX_METAPAGE_BLKNO, desc,
-					  &index_blocks);
-	if (desc->state == BX_NODE_PRESENT &&
-		(uint64) desc->start + desc->nslices > move->end)
-		move_slices(move, &old);
+	bx_dir_swap_shadow(index, node, &shadow, &shadow.desc);
+	bx_extents_free(index, &node->desc);
+	move->moved += node->desc.nslices;
 }
 
 /*
  * Moves the slices of a partition that extend beyond the desired end.  The
- * summary is moved first, because it needs the most room.
+ * summary, in the first slot, is moved first, because it needs the most room.
  */
 static void
 move_partition(void *arg, uint32 partition, BlockNumber blkno)
 {
 	Move	   *move = arg;
 	BxTopPageData top;
+	BlockNumber index_blocks = 0;
 
 	/*
 	 * there is only one place for a shadow, and a failed rebuild may have
@@ -167,11 +110,17 @@ move_partition(void *arg, uint32 partition, BlockNumber blkno)
 	if (!bx_dir_read_top(move->repair->index, partition, &top) ||
 		top.shadow.desc.state != BX_NODE_EMPTY)
 		return;
-	move_if_behind(move, BX_LEVEL_PARTITION, partition, partition,
-				   BX_CHILD_SELF, &top.self);
-	for (int c = 0; c < BX_FANOUT; c++)
-		move_if_behind(move, BX_LEVEL_SEGMENT, partition * BX_FANOUT + c,
-					   partition, c, &top.child[c]);
+	for (int slot = 0; slot < BX_TOP_SLOTS; slot++)
+	{
+		BxNode		node;
+
+		bx_node_of_slot(partition, slot, &top, &node);
+		bx_dir_check_desc(move->repair->index, blkno, &node.desc,
+						  &index_blocks);
+		if (node.desc.state == BX_NODE_PRESENT &&
+			(uint64) node.desc.start + node.desc.nslices > move->end)
+			move_slices(move, &node);
+	}
 }
 
 /* Directory pages never move, so the end cannot be before them. */
@@ -189,7 +138,7 @@ choose_end(Move *move, const BxMetaPageData *meta, BlockNumber used)
 {
 	move->end = used + used / MOVE_SLACK;
 	for (uint32 i = 0; i < BX_MAX_MAPS; i++)
-		move->end = Max(move->end, meta->map[i] + 1);
+		move->end = Max(move->end, meta->partitioned.map[i] + 1);
 	bx_dir_each_top(move->repair->index, meta, keep_top, move);
 }
 

@@ -31,7 +31,6 @@
 #include <math.h>
 
 #include "miscadmin.h"
-#include "storage/lmgr.h"
 #include "utils/float.h"
 #include "utils/rel.h"
 
@@ -39,7 +38,7 @@
 
 /*
  * A node is not rebuilt if filling its slices would read the heap more than
- * about this many times.
+ * this many times.
  */
 #define MAX_PASSES			16
 
@@ -51,11 +50,7 @@ typedef struct Rebuild
 {
 	BxRepair   *repair;
 	BxMetaPageData meta;		/* a copy; only frozen fields are used */
-	int			level;
-	uint32		node;
-	uint32		partition;
-	int			child;			/* of the top-level page, or BX_CHILD_SELF */
-	BxNodeDesc	old;
+	BxNode		node;			/* the node as it is in the directory */
 	double		most_keys;		/* upper bound from the old slices' fill;
 								 * infinity if unknown */
 
@@ -66,25 +61,17 @@ typedef struct Rebuild
 	BxDistinct	distinct;
 
 	/* step 3: the rows of a window of the new slices */
-	BxNodeDesc	desc;
+	BxNode		shadow;
 	char	   *window;
 	uint32		first_slice;
 	uint32		nslices;
 	BxMask		doubt;
 } Rebuild;
 
-/* Returns the number of ranges of a node of the given level. */
-static uint64
-ranges_of_level(int level)
-{
-	return level == BX_LEVEL_SEGMENT ? BX_FANOUT : BX_RANGES_PER_PARTITION;
-}
-
 static double
 target_rate(const Rebuild *rebuild)
 {
-	return rebuild->level == BX_LEVEL_SEGMENT ?
-		rebuild->meta.false_positive_rate : BX_SUMMARY_RATE;
+	return bx_level_rate(rebuild->node.level, &rebuild->meta);
 }
 
 /*
@@ -141,11 +128,11 @@ count_some_segments(Rebuild *rebuild)
 	int			n = 0;
 	int			ncount;
 
-	if (!bx_dir_read_top(rebuild->repair->index, rebuild->partition, &top))
+	if (!bx_dir_read_top(rebuild->repair->index, rebuild->node.number, &top))
 		return;
 	for (int c = 0; c < BX_FANOUT; c++)
 	{
-		if (top.child[c].state != BX_NODE_EMPTY)
+		if (top.node[BX_SLOT_SEGMENT(c)].state != BX_NODE_EMPTY)
 			present[n++] = c;
 	}
 
@@ -156,7 +143,7 @@ count_some_segments(Rebuild *rebuild)
 	ncount = Min(SEGMENTS_TO_COUNT, n);
 	for (int i = 0; i < ncount; i++)
 	{
-		uint64		segment = (uint64) rebuild->partition * BX_FANOUT +
+		uint64		segment = (uint64) rebuild->node.number * BX_FANOUT +
 		present[(int64) i * n / ncount];
 		double		keys;
 
@@ -180,9 +167,9 @@ count_keys(Rebuild *rebuild)
 {
 	rebuild->squares = rebuild->range_keys = 0;
 	rebuild->counted = 0;
-	if (rebuild->level == BX_LEVEL_SEGMENT)
-		scan_ranges(rebuild, (uint64) rebuild->node * BX_FANOUT, BX_FANOUT,
-					count_range);
+	if (rebuild->node.level == BX_LEVEL_SEGMENT)
+		scan_ranges(rebuild, (uint64) rebuild->node.number * BX_FANOUT,
+					BX_FANOUT, count_range);
 	else
 		count_some_segments(rebuild);
 	return rebuild->counted > 0 ?
@@ -198,19 +185,20 @@ write_range(void *arg, uint32 range, double done, const uint64 *keys,
 			Size nkeys, bool doubt)
 {
 	Rebuild    *rebuild = arg;
-	int			child = rebuild->level == BX_LEVEL_SEGMENT ?
-	range % BX_FANOUT : range / BX_FANOUT % BX_FANOUT;
+	const BxNodeDesc *desc = &rebuild->shadow.desc;
+	int			level = rebuild->node.level;
+	int			child = bx_level_child(level, range);
 
 	for (Size i = 0; i < nkeys; i++)
 	{
-		uint64		lh = bx_filter_level_hash(keys[i], rebuild->level);
-		uint32		slice = bx_filter_slice(lh, rebuild->desc.nslices);
+		uint64		lh = bx_filter_level_hash(keys[i], level);
+		uint32		slice = bx_filter_slice(lh, desc->nslices);
 
 		if (slice >= rebuild->first_slice &&
 			slice - rebuild->first_slice < rebuild->nslices)
 			bx_filter_add(rebuild->window +
 						  BX_SLICE_SIZE * (slice - rebuild->first_slice),
-						  BX_SLICE_ROWS, rebuild->desc.nprobes, lh, child);
+						  BX_SLICE_ROWS, desc->nprobes, lh, child);
 	}
 	if (doubt)
 		bx_mask_set(&rebuild->doubt, child);
@@ -224,15 +212,15 @@ window_slices(const BxRepair *repair)
 }
 
 /*
- * Returns whether a node of nslices slices can be filled in about MAX_PASSES
- * passes over the heap; if not, logs a message.
+ * Returns whether a node of nslices slices can be filled in MAX_PASSES passes
+ * over the heap; if not, logs a message.
  */
 static bool
 is_affordable(const Rebuild *rebuild, uint32 nslices)
 {
 	const BxRepair *repair = rebuild->repair;
 
-	if (nslices / window_slices(repair) < MAX_PASSES)
+	if (nslices <= (uint64) window_slices(repair) * MAX_PASSES)
 		return true;
 	ereport(LOG,
 			(errmsg("filters of index \"%s\" were not rebuilt, because that would read the table more than %d times",
@@ -240,28 +228,6 @@ is_affordable(const Rebuild *rebuild, uint32 nslices)
 			 errhint("Consider increasing the configuration parameter \"%s\".",
 					 "maintenance_work_mem")));
 	return false;
-}
-
-/*
- * Step 2: allocates the new slices, without bits, and publishes them as the
- * shadow.  Acquires and releases LockPage on the metapage.
- */
-static void
-publish_shadow(Rebuild *rebuild, double keys, BxShadow *shadow)
-{
-	Relation	index = rebuild->repair->index;
-	BxMetaPageData meta;
-
-	memset(shadow, 0, sizeof(*shadow));
-	shadow->level = rebuild->level;
-	shadow->child = rebuild->level == BX_LEVEL_SEGMENT ? rebuild->child : 0;
-
-	LockPage(index, BX_METAPAGE_BLKNO, ExclusiveLock);
-	bx_meta_read(index, &meta);
-	bx_dir_alloc_slices(index, &meta, rebuild->level, rebuild->node, keys,
-						target_rate(rebuild), &shadow->desc);
-	bx_dir_update_top(index, rebuild->partition, rebuild->child, NULL, shadow);
-	UnlockPage(index, BX_METAPAGE_BLKNO, ExclusiveLock);
 }
 
 /*
@@ -273,30 +239,29 @@ static void
 fill_shadow(Rebuild *rebuild)
 {
 	BxRepair   *repair = rebuild->repair;
-	uint64		ranges = ranges_of_level(rebuild->level);
-	uint32		window_size = window_slices(repair);
+	uint64		ranges = bx_level_ranges(rebuild->node.level);
+	uint32		nslices = rebuild->shadow.desc.nslices;
+	uint32		window_size = Min(window_slices(repair), nslices);
 
-	window_size = Min(window_size, rebuild->desc.nslices);
 	rebuild->window = palloc_extended(BX_SLICE_SIZE * window_size,
 									  MCXT_ALLOC_HUGE);
 	bx_mask_fill(&rebuild->doubt, false);
-	for (uint32 first = 0; first < rebuild->desc.nslices; first += window_size)
+	for (uint32 first = 0; first < nslices; first += window_size)
 	{
 		rebuild->first_slice = first;
-		rebuild->nslices = Min(window_size, rebuild->desc.nslices - first);
+		rebuild->nslices = Min(window_size, nslices - first);
 		memset(rebuild->window, 0, BX_SLICE_SIZE * rebuild->nslices);
-		scan_ranges(rebuild, rebuild->node * ranges, ranges, write_range);
+		scan_ranges(rebuild, rebuild->node.number * ranges, ranges,
+					write_range);
 		for (uint32 i = 0; i < rebuild->nslices; i++)
 		{
 			char	   *rows = rebuild->window + BX_SLICE_SIZE * i;
 
 			bx_slices_set_doubt(rows, &rebuild->doubt);
-			bx_slices_write(repair->index, rebuild->level, rebuild->node,
-							&rebuild->desc, first + i, rows, true);
+			bx_slices_write(repair->index, &rebuild->shadow, first + i, rows,
+							true);
 		}
 	}
-	if (!bx_mask_is_empty(&rebuild->doubt))
-		rebuild->desc.flags |= BX_DESC_DOUBT;
 	pfree(rebuild->window);
 }
 
@@ -308,49 +273,32 @@ rebuild_node(void *arg)
 	Relation	index = rebuild->repair->index;
 	double		keys;
 	BxPlan		plan;
-	BxShadow	shadow;
+	BxNodeDesc	desc;
 	BxMeasure	measure;
 
-	if (!is_affordable(rebuild, rebuild->old.nslices))
+	if (!is_affordable(rebuild, rebuild->node.desc.nslices))
 		return;
 	keys = Min(count_keys(rebuild), rebuild->most_keys);
 	plan = bx_filter_plan(keys, target_rate(rebuild), BX_SLICE_ROWS);
 	if (!is_affordable(rebuild, plan.nslices))
 		return;
-	publish_shadow(rebuild, keys, &shadow);
+	bx_create_shadow(index, &rebuild->node, keys, &rebuild->shadow);
 	BX_PAUSE(BX_PAUSE_PUBLISHED);
-	rebuild->desc = shadow.desc;
 	fill_shadow(rebuild);
-	if (bx_slices_measure(index, rebuild->level, rebuild->node, &rebuild->desc,
-						  rebuild->repair->strategy, &measure))
-		bx_slices_set_baseline(&rebuild->desc, &measure);
+	desc = rebuild->shadow.desc;
+	if (!bx_mask_is_empty(&rebuild->doubt))
+		desc.flags |= BX_DESC_DOUBT;
+	if (bx_slices_measure(index, &rebuild->shadow, rebuild->repair->strategy,
+						  &measure))
+		bx_slices_set_baseline(&desc, &measure);
 	BX_PAUSE(BX_PAUSE_FILLED);
-	bx_dir_swap_shadow(index, rebuild->partition, rebuild->child,
-					   &rebuild->old, &shadow, &rebuild->desc);
-	if (rebuild->level == BX_LEVEL_SEGMENT)
+	bx_dir_swap_shadow(index, &rebuild->node, &rebuild->shadow, &desc);
+	if (rebuild->node.level == BX_LEVEL_SEGMENT)
 		rebuild->repair->segments++;
 	else
 		rebuild->repair->summaries++;
-	bx_extents_free(index, &rebuild->old);
-	rebuild->repair->freed_pages += rebuild->old.nslices;
-}
-
-/* Drops the shadow of a partition, if a failed rebuild has left one. */
-static void
-drop_shadow(Relation index, uint32 partition)
-{
-	BxTopPageData top;
-	BxShadow	none = {0};
-	BlockNumber index_blocks = 0;
-
-	if (bx_dir_read_top(index, partition, &top) &&
-		top.shadow.desc.state != BX_NODE_EMPTY)
-	{
-		bx_dir_check_desc(index, BX_METAPAGE_BLKNO, &top.shadow.desc,
-						  &index_blocks);
-		bx_dir_update_top(index, partition, BX_CHILD_SELF, NULL, &none);
-		bx_extents_free(index, &top.shadow.desc);
-	}
+	bx_extents_free(index, &rebuild->node.desc);
+	rebuild->repair->freed_pages += rebuild->node.desc.nslices;
 }
 
 /* Reverts what rebuild_node() has published. */
@@ -359,7 +307,8 @@ give_up_node(void *arg)
 {
 	Rebuild    *rebuild = arg;
 
-	drop_shadow(rebuild->repair->index, rebuild->partition);
+	bx_dir_drop_shadow(rebuild->repair->index,
+					   bx_node_partition(&rebuild->node));
 }
 
 /*
@@ -393,12 +342,12 @@ bx_rebuild_wants_summary(uint32 partition, int segments)
 static bool
 needs_other_slices(Rebuild *rebuild, bool growing, int doubtful)
 {
-	const BxNodeDesc *desc = &rebuild->old;
+	const BxNodeDesc *desc = &rebuild->node.desc;
 	BxMeasure	measure;
 	BxPlan		plan;
 
-	if (!bx_slices_measure(rebuild->repair->index, rebuild->level, rebuild->node,
-						   desc, rebuild->repair->strategy, &measure))
+	if (!bx_slices_measure(rebuild->repair->index, &rebuild->node,
+						   rebuild->repair->strategy, &measure))
 		return false;
 
 	/*
@@ -432,7 +381,7 @@ needs_other_slices(Rebuild *rebuild, bool growing, int doubtful)
  * segments of a partition; see needs_other_slices() for the others.
  */
 static bool
-needs_rebuild(Rebuild *rebuild, bool growing, int segments, int doubtful)
+node_needs_rebuild(Rebuild *rebuild, bool growing, int segments, int doubtful)
 {
 	rebuild->most_keys = get_float8_infinity();
 
@@ -442,36 +391,35 @@ needs_rebuild(Rebuild *rebuild, bool growing, int segments, int doubtful)
 	 */
 	if (rebuild->repair->failures > 0 || !rebuild->repair->may_rebuild)
 		return false;
-	switch (rebuild->old.state)
+	switch (rebuild->node.desc.state)
 	{
 		case BX_NODE_EMPTY:
 			return false;
 		case BX_NODE_UNKNOWN:
-			return rebuild->level == BX_LEVEL_SEGMENT ||
-				bx_rebuild_wants_summary(rebuild->partition, segments);
+			return rebuild->node.level == BX_LEVEL_SEGMENT ||
+				bx_rebuild_wants_summary(rebuild->node.number, segments);
 		default:
 			return needs_other_slices(rebuild, growing, doubtful);
 	}
 }
 
 /*
- * Returns the number of segments of a partition that are not empty, and sets
- * *doubtful to the number of segments that are in doubt.
+ * Rebuilds a node of a partition if necessary.  *top is a copy of the
+ * partition's top-level page at blkno; the other arguments are those of
+ * node_needs_rebuild().
  */
-int
-bx_rebuild_count_segments(const BxTopPageData *top, int *doubtful)
+static void
+repair_node(Rebuild *rebuild, uint32 partition, uint32 slot, BlockNumber blkno,
+			const BxTopPageData *top, bool growing, int segments, int doubtful)
 {
-	int			n = 0;
+	BlockNumber index_blocks = 0;
 
-	*doubtful = 0;
-	for (int c = 0; c < BX_FANOUT; c++)
-	{
-		if (top->child[c].state != BX_NODE_EMPTY)
-			n++;
-		if (top->child[c].flags & BX_DESC_DOUBT)
-			(*doubtful)++;
-	}
-	return n;
+	bx_node_of_slot(partition, slot, top, &rebuild->node);
+	bx_dir_check_desc(rebuild->repair->index, blkno, &rebuild->node.desc,
+					  &index_blocks);
+	bx_vacuum_delay_point();
+	if (node_needs_rebuild(rebuild, growing, segments, doubtful))
+		bx_repair_try(rebuild->repair, rebuild_node, give_up_node, rebuild);
 }
 
 /* Rebuilds the segments and the summary of one partition where necessary. */
@@ -479,41 +427,25 @@ static void
 repair_partition(Rebuild *rebuild, uint32 partition, uint32 last_segment)
 {
 	Relation	index = rebuild->repair->index;
-	BlockNumber index_blocks = 0;
 	BxTopPageData top;
 	BlockNumber blkno;
 	int			segments;
 	int			doubtful;
 
-	drop_shadow(index, partition);
+	bx_dir_drop_shadow(index, partition);
 	if (!bx_dir_read_top(index, partition, &top))
 		return;
 	bx_dir_tops(index, partition, 1, &blkno);
-	rebuild->partition = partition;
-	rebuild->level = BX_LEVEL_SEGMENT;
-	for (int c = 0; c < BX_FANOUT; c++)
-	{
-		rebuild->child = c;
-		rebuild->node = partition * BX_FANOUT + c;
-		rebuild->old = top.child[c];
-		bx_dir_check_desc(index, blkno, &rebuild->old, &index_blocks);
-		bx_vacuum_delay_point();
-		if (needs_rebuild(rebuild, rebuild->node >= last_segment, 0, 0))
-			bx_repair_try(rebuild->repair, rebuild_node, give_up_node,
-						  rebuild);
-	}
+	for (uint32 c = 0; c < BX_FANOUT; c++)
+		repair_node(rebuild, partition, BX_SLOT_SEGMENT(c), blkno, &top,
+					partition * BX_FANOUT + c >= last_segment, 0, 0);
 
 	/* the summary last: its doubts depend on those of the segments */
 	if (!bx_dir_read_top(index, partition, &top))
 		return;
-	segments = bx_rebuild_count_segments(&top, &doubtful);
-	rebuild->level = BX_LEVEL_PARTITION;
-	rebuild->child = BX_CHILD_SELF;
-	rebuild->node = partition;
-	rebuild->old = top.self;
-	bx_dir_check_desc(index, blkno, &rebuild->old, &index_blocks);
-	if (needs_rebuild(rebuild, segments < BX_FANOUT, segments, doubtful))
-		bx_repair_try(rebuild->repair, rebuild_node, give_up_node, rebuild);
+	segments = bx_node_count_segments(&top, &doubtful);
+	repair_node(rebuild, partition, BX_SLOT_SUMMARY, blkno, &top,
+				segments < BX_FANOUT, segments, doubtful);
 }
 
 /* Repairs all partitions of the heap, and reclaims pages. */

@@ -32,22 +32,20 @@ typedef struct SearchState
 	Relation	index;
 	BlockNumber index_blocks;
 	int			prefetch;		/* prefetch distance in pages; 0 disables */
-	Probe	   *probes[BX_LEVEL_PARTITION + 1]; /* by level */
+	Probe	   *probes[BX_TOP_LEVEL + 1];	/* by level */
 	Probe	   *candidates;		/* probes for the current segment */
-	BxMask	   *masks[BX_LEVEL_PARTITION + 1];	/* by level, then element */
+	BxMask	   *masks[BX_TOP_LEVEL + 1];	/* by level, then element */
 	int		   *elements;		/* elements of the current probes */
 	BxMask	   *condition_masks;
 } SearchState;
 
-/* A node: its descriptor, and the pinned top-level page that contains it. */
-typedef struct NodeRef
+/* A node to be probed, and the pinned top-level page that describes it. */
+typedef struct OpenNode
 {
-	int			level;
-	uint32		node;
+	BxNode		node;
 	Buffer		topbuf;
-	BxNodeDesc	desc;			/* a copy, which may be out of date */
 	Buffer		slicebuf;		/* a slice pinned in advance, or InvalidBuffer */
-} NodeRef;
+} OpenNode;
 
 #define ST_SORT sort_probes
 #define ST_ELEMENT_TYPE Probe
@@ -81,7 +79,7 @@ init_search_state(SearchState *state, BxSearch *search)
 	state->prefetch =
 		get_tablespace_io_concurrency(search->index->rd_rel->reltablespace);
 	state->prefetch = state->prefetch > 1 ? Min(state->prefetch, 32) : 0;
-	for (int level = BX_LEVEL_SEGMENT; level <= BX_LEVEL_PARTITION; level++)
+	for (int level = 1; level <= BX_TOP_LEVEL; level++)
 	{
 		Probe	   *probes = alloc_array(query->nelements, sizeof(Probe));
 
@@ -99,31 +97,12 @@ init_search_state(SearchState *state, BxSearch *search)
 	state->condition_masks = palloc(sizeof(BxMask) * query->nconditions);
 }
 
+/* Raises an error if the descriptor of a node is impossible. */
 static void
-check_ref(SearchState *state, const NodeRef *ref)
+check_node(SearchState *state, const OpenNode *open)
 {
-	bx_dir_check_desc(state->index, BufferGetBlockNumber(ref->topbuf),
-					  &ref->desc, &state->index_blocks);
-}
-
-/*
- * Copies the descriptor of a node from its top-level page again, under a
- * share lock.  Returns whether it has changed.
- */
-static bool
-refresh_desc(SearchState *state, NodeRef *ref)
-{
-	BxTopPageData *top = BxPageGetTop(BufferGetPage(ref->topbuf));
-	BxNodeDesc *current = ref->level == BX_LEVEL_PARTITION ? &top->self :
-	&top->child[ref->node % BX_FANOUT];
-	bool		changed;
-
-	LockBuffer(ref->topbuf, BUFFER_LOCK_SHARE);
-	changed = memcmp(current, &ref->desc, sizeof(BxNodeDesc)) != 0;
-	ref->desc = *current;
-	LockBuffer(ref->topbuf, BUFFER_LOCK_UNLOCK);
-	check_ref(state, ref);
-	return changed;
+	bx_dir_check_desc(state->index, BufferGetBlockNumber(open->topbuf),
+					  &open->node.desc, &state->index_blocks);
 }
 
 static BlockNumber
@@ -134,11 +113,11 @@ slice_block(const BxNodeDesc *desc, const Probe *probe)
 
 /* Prefetches the first page that probing the node will read. */
 static void
-prefetch_node(SearchState *state, const NodeRef *ref, const Probe *probes)
+prefetch_node(SearchState *state, const OpenNode *open, const Probe *probes)
 {
-	if (state->prefetch > 0 && ref->desc.state == BX_NODE_PRESENT)
+	if (state->prefetch > 0 && open->node.desc.state == BX_NODE_PRESENT)
 		PrefetchBuffer(state->index, MAIN_FORKNUM,
-					   slice_block(&ref->desc, &probes[0]));
+					   slice_block(&open->node.desc, &probes[0]));
 }
 
 /*
@@ -147,15 +126,15 @@ prefetch_node(SearchState *state, const NodeRef *ref, const Probe *probes)
  * waiting for these.
  */
 static void
-pin_slice(SearchState *state, NodeRef *ref, const Probe *probe)
+pin_slice(SearchState *state, OpenNode *open, const Probe *probe)
 {
 	Page		page;
 
-	ref->slicebuf = ReadBuffer(state->index, slice_block(&ref->desc, probe));
-	page = BufferGetPage(ref->slicebuf);
+	open->slicebuf = ReadBuffer(state->index, slice_block(&open->node.desc, probe));
+	page = BufferGetPage(open->slicebuf);
 	__builtin_prefetch(BxPageGetOpaque(page));
 	bx_filter_prefetch(BxPageGetContent(page), BX_SLICE_ROWS,
-					   ref->desc.nprobes, probe->lh);
+					   open->node.desc.nprobes, probe->lh);
 }
 
 /*
@@ -165,29 +144,28 @@ pin_slice(SearchState *state, NodeRef *ref, const Probe *probe)
  * describes.
  */
 static int
-probe_slice(SearchState *state, NodeRef *ref, const Probe *probes, int first,
+probe_slice(SearchState *state, OpenNode *open, const Probe *probes, int first,
 			int n)
 {
-	BlockNumber blkno = slice_block(&ref->desc, &probes[first]);
+	BlockNumber blkno = slice_block(&open->node.desc, &probes[first]);
 	Buffer		buffer;
 	Page		page;
 	int			i = first;
 
 	BX_PAUSE(BX_PAUSE_SEARCH_SLICE);
-	if (!BufferIsValid(ref->slicebuf))
-		pin_slice(state, ref, &probes[first]);
-	buffer = ref->slicebuf;
-	ref->slicebuf = InvalidBuffer;
+	if (!BufferIsValid(open->slicebuf))
+		pin_slice(state, open, &probes[first]);
+	buffer = open->slicebuf;
+	open->slicebuf = InvalidBuffer;
 	page = BufferGetPage(buffer);
 	LockBuffer(buffer, BUFFER_LOCK_SHARE);
-	if (bx_slices_is_page(page, ref->level, ref->node, blkno - ref->desc.start,
-						  &ref->desc))
+	if (bx_slices_is_page(page, &open->node, blkno - open->node.desc.start))
 	{
 		bx_test_for_old_snapshot(state->search->snapshot, state->index, page);
-		for (; i < n && slice_block(&ref->desc, &probes[i]) == blkno; i++)
+		for (; i < n && slice_block(&open->node.desc, &probes[i]) == blkno; i++)
 			bx_filter_probe(BxPageGetContent(page), BX_SLICE_ROWS,
-							ref->desc.nprobes, probes[i].lh,
-							&state->masks[ref->level][probes[i].element]);
+							open->node.desc.nprobes, probes[i].lh,
+							&state->masks[open->node.level][probes[i].element]);
 	}
 	else
 		i = -1;
@@ -197,20 +175,20 @@ probe_slice(SearchState *state, NodeRef *ref, const Probe *probes, int first,
 
 /*
  * Probes the slices of a node that the probes belong to.  Returns false if
- * the slices were replaced meanwhile; then ref->desc is the new descriptor,
+ * the slices were replaced meanwhile; then open->node.desc is the new descriptor,
  * and the caller must probe again.
  */
 static bool
-try_probe_node(SearchState *state, NodeRef *ref, const Probe *probes, int n)
+try_probe_node(SearchState *state, OpenNode *open, const Probe *probes, int n)
 {
 	int			ahead = 0;
 	int			distance = 0;
 
-	if (ref->desc.state != BX_NODE_PRESENT)
+	if (open->node.desc.state != BX_NODE_PRESENT)
 	{
 		for (int i = 0; i < n; i++)
-			bx_mask_fill(&state->masks[ref->level][probes[i].element],
-						 ref->desc.state == BX_NODE_UNKNOWN);
+			bx_mask_fill(&state->masks[open->node.level][probes[i].element],
+						 open->node.desc.state == BX_NODE_UNKNOWN);
 		return true;
 	}
 	for (int i = 0; i < n;)
@@ -223,23 +201,21 @@ try_probe_node(SearchState *state, NodeRef *ref, const Probe *probes, int n)
 		for (; state->prefetch > 0 && n > 1 && ahead < n &&
 			 distance < state->prefetch; ahead++)
 		{
-			BlockNumber blkno = slice_block(&ref->desc, &probes[ahead]);
+			BlockNumber blkno = slice_block(&open->node.desc, &probes[ahead]);
 
-			if (ahead > 0 && blkno == slice_block(&ref->desc,
+			if (ahead > 0 && blkno == slice_block(&open->node.desc,
 												  &probes[ahead - 1]))
 				continue;
 			PrefetchBuffer(state->index, MAIN_FORKNUM, blkno);
 			distance++;
 		}
-		next = probe_slice(state, ref, probes, i, n);
+		next = probe_slice(state, open, probes, i, n);
 		if (next < 0)
 		{
-			BlockNumber blkno = slice_block(&ref->desc, &probes[i]);
+			BlockNumber blkno = slice_block(&open->node.desc, &probes[i]);
 
-			if (refresh_desc(state, ref))
-				return false;
-			bx_page_corrupted(state->index, blkno,
-							  "not the page that the directory says");
+			bx_dir_refresh(state->index, &open->node, blkno, BX_WRONG_SLICE);
+			return false;
 		}
 		i = next;
 		distance--;
@@ -253,48 +229,49 @@ try_probe_node(SearchState *state, NodeRef *ref, const Probe *probes, int n)
  * may match the whole query.
  */
 static void
-probe_node(SearchState *state, NodeRef *ref, const Probe *probes, int n,
+probe_node(SearchState *state, OpenNode *open, const Probe *probes, int n,
 		   BxMask *result)
 {
-	while (!try_probe_node(state, ref, probes, n))
+	while (!try_probe_node(state, open, probes, n))
 		;
 	for (int i = 0; i < n; i++)
 		state->elements[i] = probes[i].element;
 	bx_query_match_masks(state->search->query, state->elements, n,
-						 state->masks[ref->level], state->condition_masks,
+						 state->masks[open->node.level], state->condition_masks,
 						 result);
 }
 
 /*
- * Selects the probes for the elements that a segment may contain according to
- * the summary.  Returns how many there are.
+ * Selects the probes for the elements that a node may contain according to
+ * the level above.  Returns how many there are.
  */
 static int
-choose_candidates(SearchState *state, int child)
+choose_candidates(SearchState *state, const BxNode *node)
 {
+	const BxMask *masks = state->masks[node->level + 1];
+	int			child = node->number % BX_FANOUT;
 	int			n = 0;
 
 	for (int i = 0; i < state->search->query->nelements; i++)
 	{
-		const Probe *probe = &state->probes[BX_LEVEL_SEGMENT][i];
+		const Probe *probe = &state->probes[node->level][i];
 
-		if (bx_mask_test(&state->masks[BX_LEVEL_PARTITION][probe->element],
-						 child))
+		if (bx_mask_test(&masks[probe->element], child))
 			state->candidates[n++] = *probe;
 	}
 	return n;
 }
 
 static void
-search_segment(SearchState *state, NodeRef *ref)
+search_segment(SearchState *state, OpenNode *open)
 {
-	int			n = choose_candidates(state, ref->node % BX_FANOUT);
+	int			n = choose_candidates(state, &open->node);
 	BxMask		ranges;
 
-	probe_node(state, ref, state->candidates, n, &ranges);
+	probe_node(state, open, state->candidates, n, &ranges);
 	for (int r = bx_mask_next(&ranges, 0); r < BX_FANOUT;
 		 r = bx_mask_next(&ranges, r + 1))
-		bx_search_add_range(state->search, ref->node * BX_FANOUT + r);
+		bx_search_add_range(state->search, open->node.number * BX_FANOUT + r);
 }
 
 /*
@@ -302,17 +279,18 @@ search_segment(SearchState *state, NodeRef *ref)
  * open_partition() will read.
  */
 static void
-pin_top(SearchState *state, NodeRef *ref, uint32 partition, BlockNumber top)
+pin_top(SearchState *state, OpenNode *open, uint32 partition, BlockNumber top)
 {
 	Page		page;
 
-	ref->level = BX_LEVEL_PARTITION;
-	ref->node = partition;
-	ref->slicebuf = InvalidBuffer;
-	ref->topbuf = ReadBuffer(state->index, top);
-	page = BufferGetPage(ref->topbuf);
+	memset(&open->node, 0, sizeof(open->node));
+	open->node.level = BX_LEVEL_PARTITION;
+	open->node.number = partition;
+	open->slicebuf = InvalidBuffer;
+	open->topbuf = ReadBuffer(state->index, top);
+	page = BufferGetPage(open->topbuf);
 	__builtin_prefetch(BxPageGetOpaque(page));
-	__builtin_prefetch(&BxPageGetTop(page)->self);
+	__builtin_prefetch(&BxPageGetTop(page)->node[BX_SLOT_SUMMARY]);
 }
 
 /*
@@ -320,13 +298,14 @@ pin_top(SearchState *state, NodeRef *ref, uint32 partition, BlockNumber top)
  * top-level page.
  */
 static void
-open_partition(SearchState *state, NodeRef *ref)
+open_partition(SearchState *state, OpenNode *open)
 {
-	LockBuffer(ref->topbuf, BUFFER_LOCK_SHARE);
-	bx_dir_check_top(state->index, ref->topbuf, ref->node);
-	ref->desc = BxPageGetTop(BufferGetPage(ref->topbuf))->self;
-	LockBuffer(ref->topbuf, BUFFER_LOCK_UNLOCK);
-	check_ref(state, ref);
+	LockBuffer(open->topbuf, BUFFER_LOCK_SHARE);
+	bx_dir_check_top(state->index, open->topbuf, open->node.number);
+	open->node.desc = *bx_node_desc(&open->node,
+									BxPageGetTop(BufferGetPage(open->topbuf)));
+	LockBuffer(open->topbuf, BUFFER_LOCK_UNLOCK);
+	check_node(state, open);
 }
 
 /*
@@ -334,47 +313,45 @@ open_partition(SearchState *state, NodeRef *ref)
  * element.
  */
 static void
-pin_first_slice(SearchState *state, NodeRef *ref)
+pin_first_slice(SearchState *state, OpenNode *open)
 {
 	if (state->search->query->nelements == 1 &&
-		ref->desc.state == BX_NODE_PRESENT)
-		pin_slice(state, ref, &state->probes[BX_LEVEL_PARTITION][0]);
+		open->node.desc.state == BX_NODE_PRESENT)
+		pin_slice(state, open, &state->probes[BX_LEVEL_PARTITION][0]);
 }
 
 /* Searches a partition, and releases the pin on its top-level page. */
 static void
-search_partition(SearchState *state, NodeRef *ref)
+search_partition(SearchState *state, OpenNode *open)
 {
 	BxMask		matching;
 	int			nsegments = 0;
-	NodeRef		segments[BX_FANOUT];
-	BxTopPageData *top = BxPageGetTop(BufferGetPage(ref->topbuf));
+	OpenNode	segments[BX_FANOUT];
+	BxTopPageData *top = BxPageGetTop(BufferGetPage(open->topbuf));
 
-	probe_node(state, ref, state->probes[BX_LEVEL_PARTITION],
+	probe_node(state, open, state->probes[BX_LEVEL_PARTITION],
 			   state->search->query->nelements, &matching);
 	if (bx_mask_is_empty(&matching))
 	{
-		ReleaseBuffer(ref->topbuf);
+		ReleaseBuffer(open->topbuf);
 		return;
 	}
 
-	LockBuffer(ref->topbuf, BUFFER_LOCK_SHARE);
+	LockBuffer(open->topbuf, BUFFER_LOCK_SHARE);
 	for (int c = bx_mask_next(&matching, 0); c < BX_FANOUT;
 		 c = bx_mask_next(&matching, c + 1))
 	{
-		NodeRef    *segment = &segments[nsegments];
+		OpenNode   *segment = &segments[nsegments++];
 
-		segment->level = BX_LEVEL_SEGMENT;
-		segment->node = ref->node * BX_FANOUT + c;
-		segment->topbuf = ref->topbuf;
+		bx_node_of_slot(open->node.number, BX_SLOT_SEGMENT(c), top,
+						&segment->node);
+		segment->topbuf = open->topbuf;
 		segment->slicebuf = InvalidBuffer;
-		segment->desc = top->child[c];
-		nsegments++;
 	}
-	LockBuffer(ref->topbuf, BUFFER_LOCK_UNLOCK);
+	LockBuffer(open->topbuf, BUFFER_LOCK_UNLOCK);
 
 	for (int i = 0; i < nsegments; i++)
-		check_ref(state, &segments[i]);
+		check_node(state, &segments[i]);
 	for (int i = 0; i < nsegments; i++)
 	{
 		/*
@@ -386,7 +363,7 @@ search_partition(SearchState *state, NodeRef *ref)
 						  state->probes[BX_LEVEL_SEGMENT]);
 		search_segment(state, &segments[i]);
 	}
-	ReleaseBuffer(ref->topbuf);
+	ReleaseBuffer(open->topbuf);
 }
 
 /*
@@ -400,7 +377,7 @@ bx_partitioned_search(BxSearch *search)
 	uint64		ranges;
 	uint32		npartitions;
 	BlockNumber *tops;
-	NodeRef    *opened;
+	OpenNode   *opened;
 	int			nopened;
 	int			lead;
 
@@ -422,7 +399,7 @@ bx_partitioned_search(BxSearch *search)
 	 */
 	lead = state.prefetch > 0 ? Max(2, Min(state.prefetch / 2, 4)) : 1;
 	nopened = lead + 2;
-	opened = palloc(sizeof(NodeRef) * nopened);
+	opened = palloc(sizeof(OpenNode) * nopened);
 	for (uint64 i = 0; i < (uint64) npartitions + 2 * lead; i++)
 	{
 		if (state.prefetch > 0 && i < npartitions && tops[i] != 0)
@@ -433,10 +410,10 @@ bx_partitioned_search(BxSearch *search)
 					tops[i + 1 - lead]);
 		if (i >= lead && i - lead < npartitions && tops[i - lead] != 0)
 		{
-			NodeRef    *ref = &opened[(i - lead) % nopened];
+			OpenNode   *open = &opened[(i - lead) % nopened];
 
-			open_partition(&state, ref);
-			prefetch_node(&state, ref, state.probes[BX_LEVEL_PARTITION]);
+			open_partition(&state, open);
+			prefetch_node(&state, open, state.probes[BX_LEVEL_PARTITION]);
 		}
 
 		/* pin the first slice of the partition to be searched next */

@@ -46,40 +46,60 @@ bx_slices_plan(double keys, double rate, uint32 generation,
 
 /* Initializes a slice page without bits. */
 void
-bx_slices_init_page(Page page, int level, uint32 node, uint32 slice,
-					const BxNodeDesc *desc)
+bx_slices_init_page(Page page, const BxNode *node, uint32 slice)
 {
 	BxPageOpaqueData *opaque = BxPageGetOpaque(page);
 
 	bx_page_init(page, BX_PAGE_SLICE);
-	opaque->level = level;
-	opaque->node = node;
-	opaque->slice = slice;
-	opaque->nslices = desc->nslices;
-	opaque->nprobes = desc->nprobes;
-	opaque->generation = desc->generation;
+	opaque->number = node->number;
+	opaque->slice.slice = slice;
+	opaque->slice.nslices = node->desc.nslices;
+	opaque->slice.generation = node->desc.generation;
+	opaque->slice.nprobes = node->desc.nprobes;
+	opaque->slice.level = node->level;
 }
 
 /*
- * Returns whether the page is the given slice of the node that desc
- * describes.  If so, its rows can be read safely.  A writer must also check
+ * Returns whether the page is the given slice of the node, according to
+ * node->desc.  If so, its rows can be read safely.  A writer must also check
  * the page header, with bx_page_check().  The caller holds a lock on the
  * page, or otherwise ensures that the slice is not replaced meanwhile.
  */
 bool
-bx_slices_is_page(Page page, int level, uint32 node, uint32 slice,
-				  const BxNodeDesc *desc)
+bx_slices_is_page(Page page, const BxNode *node, uint32 slice)
 {
 	BxPageOpaqueData *opaque = BxPageGetOpaque(page);
 
 	return opaque->page_id == BX_PAGE_ID &&
 		opaque->kind == BX_PAGE_SLICE &&
-		opaque->level == level &&
-		opaque->node == node &&
-		opaque->slice == slice &&
-		opaque->nslices == desc->nslices &&
-		opaque->nprobes == desc->nprobes &&
-		opaque->generation == desc->generation;
+		opaque->number == node->number &&
+		opaque->slice.slice == slice &&
+		opaque->slice.nslices == node->desc.nslices &&
+		opaque->slice.generation == node->desc.generation &&
+		opaque->slice.nprobes == node->desc.nprobes &&
+		opaque->slice.level == node->level;
+}
+
+/*
+ * Reads a slice page of a node, and locks it in share mode.  Returns the
+ * buffer, and sets *problem to a description of what is wrong with the page,
+ * or to NULL.  If there is a problem, the descriptor is out of date or the
+ * index is damaged; bx_dir_refresh() decides.
+ */
+Buffer
+bx_slices_read(Relation index, const BxNode *node, uint32 slice,
+			   BufferAccessStrategy strategy, const char **problem)
+{
+	Buffer		buffer = ReadBufferExtended(index, MAIN_FORKNUM,
+											node->desc.start + slice,
+											RBM_NORMAL, strategy);
+	Page		page = BufferGetPage(buffer);
+
+	LockBuffer(buffer, BUFFER_LOCK_SHARE);
+	*problem = bx_page_problem(page, BX_PAGE_SLICE);
+	if (*problem == NULL && !bx_slices_is_page(page, node, slice))
+		*problem = BX_WRONG_SLICE;
+	return buffer;
 }
 
 /* Makes the filters of the given children match everything in one slice. */
@@ -99,19 +119,17 @@ bx_slices_set_doubt(char *rows, const BxMask *doubt)
  * complete.
  */
 void
-bx_slices_write(Relation index, int level, uint32 node,
-				const BxNodeDesc *desc, uint32 slice, const char *rows,
-				bool wal)
+bx_slices_write(Relation index, const BxNode *node, uint32 slice,
+				const char *rows, bool wal)
 {
-	BlockNumber blkno = desc->start + slice;
+	BlockNumber blkno = node->desc.start + slice;
 	Buffer		buffer = ReadBuffer(index, blkno);
 	Page		page = BufferGetPage(buffer);
 
 	LockBuffer(buffer, BUFFER_LOCK_EXCLUSIVE);
 	bx_page_check(index, buffer, BX_PAGE_SLICE);
-	if (!bx_slices_is_page(page, level, node, slice, desc))
-		bx_page_corrupted(index, blkno,
-						  "not the page that the directory says");
+	if (!bx_slices_is_page(page, node, slice))
+		bx_page_corrupted(index, blkno, BX_WRONG_SLICE);
 	START_CRIT_SECTION();
 	for (Size offset = 0; offset < BX_SLICE_SIZE; offset += BX_ROW_BYTES)
 		bx_mask_or((BxMask *) (BxPageGetContent(page) + offset),
@@ -126,35 +144,31 @@ bx_slices_write(Relation index, int level, uint32 node,
 
 /*
  * Adds the fill of each child's filter in one slice to keys[], rates[] and
- * fill[].  Returns false if the page is not the slice that desc describes:
- * either the descriptor is out of date or the index is damaged, which the
- * caller has to find out.
+ * fill[].  Returns false if the page is not the slice that node->desc
+ * describes.
  */
 static bool
-measure_slice(Relation index, int level, uint32 node, const BxNodeDesc *desc,
-			  uint32 slice, BufferAccessStrategy strategy, double *keys,
-			  double *rates, double *fill)
+measure_slice(Relation index, const BxNode *node, uint32 slice,
+			  BufferAccessStrategy strategy, double *keys, double *rates,
+			  double *fill)
 {
-	Buffer		buffer = ReadBufferExtended(index, MAIN_FORKNUM,
-											desc->start + slice, RBM_NORMAL,
-											strategy);
-	Page		page = BufferGetPage(buffer);
+	int			nprobes = node->desc.nprobes;
+	const char *problem;
+	Buffer		buffer = bx_slices_read(index, node, slice, strategy, &problem);
 	int			bits_set[BX_FANOUT];
-	bool		valid;
 
-	LockBuffer(buffer, BUFFER_LOCK_SHARE);
-	valid = bx_slices_is_page(page, level, node, slice, desc);
-	if (valid)
-		bx_filter_count(BxPageGetContent(page), BX_SLICE_ROWS, bits_set);
+	if (problem == NULL)
+		bx_filter_count(BxPageGetContent(BufferGetPage(buffer)), BX_SLICE_ROWS,
+						bits_set);
 	UnlockReleaseBuffer(buffer);
-	if (!valid)
+	if (problem != NULL)
 		return false;
 	for (int i = 0; i < BX_FANOUT; i++)
 	{
 		keys[i] += bx_filter_fill_keys(bits_set[i], BX_SLICE_ROWS,
-									   desc->nprobes);
+									   nprobes);
 		rates[i] += bx_filter_fill_rate(bits_set[i], BX_SLICE_ROWS,
-										desc->nprobes);
+										nprobes);
 		fill[i] += (double) bits_set[i] / BX_SLICE_ROWS;
 	}
 	return true;
@@ -163,12 +177,13 @@ measure_slice(Relation index, int level, uint32 node, const BxNodeDesc *desc,
 /*
  * Estimates the keys and the false-positive rates of a node from the fill of
  * its filters in one slice, which is a fair sample, or in several slices if
- * the first has few keys.  Returns false if a page is not the slice that desc
- * describes.  The caller has verified the descriptor with
- * bx_dir_check_desc().
+ * the first has few keys.  Returns false if a page is not the slice that
+ * node->desc describes: either the descriptor is out of date or the index is
+ * damaged, which the caller has to find out.  The caller has verified the
+ * descriptor with bx_dir_check_desc().
  */
 bool
-bx_slices_measure(Relation index, int level, uint32 node, const BxNodeDesc *desc,
+bx_slices_measure(Relation index, const BxNode *node,
 				  BufferAccessStrategy strategy, BxMeasure *measure)
 {
 	double		keys[BX_FANOUT] = {0};
@@ -179,27 +194,25 @@ bx_slices_measure(Relation index, int level, uint32 node, const BxNodeDesc *desc
 	uint32		nslices = 1;
 
 	memset(measure, 0, sizeof(*measure));
-	if (!measure_slice(index, level, node, desc, 0, strategy, keys, rates,
-					   fill))
+	if (!measure_slice(index, node, 0, strategy, keys, rates, fill))
 		return false;
 	for (int i = 0; i < BX_FANOUT; i++)
 		total += keys[i];
 	if (total < FEW_MEASURED_KEYS)
 	{
-		nslices = Min(desc->nslices, MEASURED_SLICES);
+		nslices = Min(node->desc.nslices, MEASURED_SLICES);
 		for (uint32 i = 1; i < nslices; i++)
 		{
-			uint32		slice = (uint64) i * desc->nslices / nslices;
+			uint32		slice = (uint64) i * node->desc.nslices / nslices;
 
-			if (!measure_slice(index, level, node, desc, slice, strategy,
-							   keys, rates, fill))
+			if (!measure_slice(index, node, slice, strategy, keys, rates, fill))
 				return false;
 		}
 	}
 
 	for (int i = 0; i < BX_FANOUT; i++)
 	{
-		double		all = keys[i] / nslices * desc->nslices;
+		double		all = keys[i] / nslices * node->desc.nslices;
 
 		if (keys[i] == 0)
 			continue;

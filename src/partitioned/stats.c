@@ -27,18 +27,16 @@ typedef struct StatsState
 	Relation	index;
 	BxStats    *stats;
 	BufferAccessStrategy strategy;
-	FilterSums	segments;
-	FilterSums	summaries;
+	FilterSums	sums[BX_TOP_LEVEL + 1]; /* by level */
 } StatsState;
 
 static void
-add_node(StatsState *state, int level, uint32 node, const BxNodeDesc *desc,
-		 FilterSums *sums)
+add_node(StatsState *state, const BxNode *node)
 {
+	FilterSums *sums = &state->sums[node->level];
 	BxMeasure	measure;
 
-	if (!bx_slices_measure(state->index, level, node, desc, state->strategy,
-						   &measure))
+	if (!bx_slices_measure(state->index, node, state->strategy, &measure))
 		return;
 	sums->filters += measure.nchildren;
 	sums->keys += measure.keys * measure.nchildren;
@@ -56,24 +54,24 @@ add_partition(void *arg, uint32 partition, BlockNumber blkno)
 
 	if (!bx_dir_read_top(state->index, partition, &top))
 		return;
-	stats->partitions++;
-	bx_dir_check_desc(state->index, blkno, &top.self, &index_blocks);
-	if (top.self.state == BX_NODE_PRESENT)
+	stats->partitioned.partitions++;
+	for (int slot = 0; slot < BX_TOP_SLOTS; slot++)
 	{
-		stats->summarized++;
-		add_node(state, BX_LEVEL_PARTITION, partition, &top.self,
-				 &state->summaries);
-	}
-	for (int c = 0; c < BX_FANOUT; c++)
-	{
+		BxNode		node;
+
 		bx_vacuum_delay_point();
-		bx_dir_check_desc(state->index, blkno, &top.child[c], &index_blocks);
-		if (top.child[c].state != BX_NODE_PRESENT)
+		bx_node_of_slot(partition, slot, &top, &node);
+		bx_dir_check_desc(state->index, blkno, &node.desc, &index_blocks);
+		if (node.desc.state != BX_NODE_PRESENT)
 			continue;
-		stats->segments++;
-		stats->slices += top.child[c].nslices;
-		add_node(state, BX_LEVEL_SEGMENT, partition * BX_FANOUT + c,
-				 &top.child[c], &state->segments);
+		if (slot == BX_SLOT_SUMMARY)
+			stats->partitioned.summarized++;
+		else
+		{
+			stats->parts++;
+			stats->partitioned.slices += node.desc.nslices;
+		}
+		add_node(state, &node);
 	}
 }
 
@@ -82,24 +80,27 @@ bx_partitioned_collect_stats(Relation index, BxStats *stats,
 							 BufferAccessStrategy strategy)
 {
 	StatsState	state = {.index = index,.stats = stats,.strategy = strategy};
+	const FilterSums *ranges = &state.sums[BX_LEVEL_SEGMENT];
+	const FilterSums *segments = &state.sums[BX_LEVEL_PARTITION];
 	BxMetaPageData meta;
 
 	memset(stats, 0, sizeof(*stats));
 	bx_meta_read(index, &meta);
 	bx_dir_each_top(index, &meta, add_partition, &state);
-	if (state.segments.filters > 0)
+	if (ranges->filters > 0)
 	{
-		stats->range_keys = state.segments.keys / state.segments.filters;
-		stats->segment_rate = state.segments.rates / state.segments.filters;
+		stats->range_keys = ranges->keys / ranges->filters;
+		stats->range_rate = ranges->rates / ranges->filters;
 	}
-	if (state.summaries.filters > 0)
-		stats->summary_rate = state.summaries.rates / state.summaries.filters;
+	if (segments->filters > 0)
+		stats->partitioned.summary_rate = segments->rates / segments->filters;
 }
 
 static double
 summary_rate(const BxStats *stats)
 {
-	return stats->summarized > 0 ? stats->summary_rate : BX_SUMMARY_RATE;
+	return stats->partitioned.summarized > 0 ?
+		stats->partitioned.summary_rate : BX_SUMMARY_RATE;
 }
 
 double
@@ -107,7 +108,7 @@ bx_partitioned_match_fraction(const BxSearchFacts *facts, double elements,
 							  double hit_ranges)
 {
 	const BxStats *stats = &facts->stats;
-	double		rate = stats->segments > 0 ? stats->segment_rate :
+	double		rate = stats->parts > 0 ? stats->range_rate :
 	facts->target_rate;
 	double		hit = hit_ranges / facts->ranges;
 	double		segments = Max(facts->ranges / BX_FANOUT, 1);
@@ -118,7 +119,7 @@ bx_partitioned_match_fraction(const BxSearchFacts *facts, double elements,
 	 * A segment is probed only for the elements that pass its summary, or for
 	 * all elements if there is no summary.
 	 */
-	if (stats->summarized == 0)
+	if (stats->partitioned.summarized == 0)
 		passes = 1.0;
 	return hit + (1.0 - hit) * -expm1(-elements * passes * rate);
 }
@@ -135,16 +136,16 @@ bx_partitioned_search_cost(const BxSearchFacts *facts, double elements,
 	const BxStats *stats = &facts->stats;
 	double		segments = ceil(facts->ranges / BX_FANOUT);
 	double		partitions = ceil(segments / BX_FANOUT);
-	double		open = Min(partitions, Max(0.0, (double) stats->partitions -
-										   stats->summarized));
+	double		open = Min(partitions, Max(0.0, (double) stats->partitioned.partitions -
+										   stats->partitioned.summarized));
 	double		open_segments;
-	double		slices = stats->segments > 0 ?
-	(double) stats->slices / stats->segments : 3;
+	double		slices = stats->parts > 0 ?
+	(double) stats->partitioned.slices / stats->parts : 3;
 	double		rate = summary_rate(stats);
 	double		per_segment;
 	double		visited;
 
-	if (stats->partitions == 0)
+	if (stats->partitioned.partitions == 0)
 		open = 1;				/* no statistics yet */
 	open_segments = Min(segments, open * BX_FANOUT);
 

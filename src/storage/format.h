@@ -21,7 +21,7 @@
 #endif
 
 #define BX_MAGIC			0x42784958	/* "BxIX" */
-#define BX_FORMAT_VERSION	1
+#define BX_FORMAT_VERSION	2
 
 /*
  * Version of the hashing in key/hash.c.  A filter that was built with another
@@ -38,12 +38,11 @@
 #define BX_FANOUT			128
 
 /*
- * Levels of nodes.  Map pages have descriptors of regions (level 3), but no
- * slices are built for regions yet: their state is BX_NODE_UNKNOWN.
+ * Levels of nodes, from the bottom.  The level is part of the hash of a key
+ * (bx_filter_level_hash) and of the identity of a slice page.
  */
 #define BX_LEVEL_SEGMENT	1
 #define BX_LEVEL_PARTITION	2
-#define BX_LEVEL_REGION		3
 
 #define BX_RANGES_PER_PARTITION	(BX_FANOUT * BX_FANOUT)
 
@@ -61,27 +60,48 @@
  */
 #define BX_PAGE_ID			0xB1D7
 
+/* Identity of a slice page; all fields as in the node's descriptor. */
+typedef struct BxSliceOpaque
+{
+	uint32		slice;			/* number of this slice, below nslices */
+	uint32		nslices;
+	uint32		generation;
+	uint16		nprobes;
+	uint8		level;			/* BX_LEVEL_xxx */
+	uint8		reserved;
+} BxSliceOpaque;
+
+/* Identity and state of a page of filters, or of the scratch page. */
+typedef struct BxBlockOpaque
+{
+	uint32		keys;			/* keys of its filters, estimated from their
+								 * fill right after the build */
+	float		rate;			/* mean false-positive rate at that time */
+	uint16		nranges;		/* ranges per page */
+	uint16		flags;			/* BX_BLOCK_xxx */
+	uint8		lg_base;
+	uint8		reserved[3];
+} BxBlockOpaque;
+
 /*
  * Special area of every page.  Fields that a page kind does not use are zero.
  */
 typedef struct BxPageOpaqueData
 {
-	uint32		node;			/* top, slice: number of the node on its
-								 * level; map, block: number of the page;
-								 * scratch: number of the page it will replace */
-	uint32		slice;			/* slice: number of this slice, below nslices */
-	uint32		nslices;		/* slice: as in the node's descriptor; block,
-								 * scratch: ranges per page */
-	uint32		generation;		/* slice: as in the node's descriptor */
-	uint16		nprobes;		/* slice: as in the node's descriptor */
-	uint8		level;			/* top, slice: level of the node; block,
-								 * scratch: lg_base */
+	uint32		number;			/* meta: the layout, again, because the rest
+								 * of the metapage depends on it; top: number
+								 * of the partition; slice: number of the node
+								 * on its level; map, block: number of the
+								 * page; scratch: number of the page that it
+								 * will replace */
+	union
+	{
+		BxSliceOpaque slice;
+		BxBlockOpaque block;	/* block, scratch */
+	};
+	uint32		reserved[2];
+	uint8		reserved_byte;
 	uint8		kind;			/* BX_PAGE_xxx */
-	uint32		keys;			/* block: keys of its filters, estimated from
-								 * their fill right after the build */
-	float		rate;			/* block: mean false-positive rate at that
-								 * time */
-	uint16		flags;			/* block: BX_BLOCK_xxx */
 	uint16		page_id;		/* BX_PAGE_ID */
 } BxPageOpaqueData;
 
@@ -103,11 +123,10 @@ typedef struct BxPageOpaqueData
 #define BX_SLICE_SIZE		((Size) BX_SLICE_ROWS * BX_ROW_BYTES)
 
 /*
- * pd_lower of a slice page: the start of the rows while no bit is set, so
- * that the WAL image of an empty page is tiny; the end of the rows from the
- * first bit on.
+ * pd_lower of a slice page from the first bit on: the end of the rows.  While
+ * no bit is set, pd_lower is the start of the rows, so that the WAL image of
+ * an empty page is tiny.
  */
-#define BX_SLICE_LOWER_EMPTY	BX_CONTENT_OFFSET
 #define BX_SLICE_LOWER_FULL		(BX_CONTENT_OFFSET + BX_SLICE_ROWS * BX_ROW_BYTES)
 
 /* State of a node. */
@@ -137,8 +156,17 @@ typedef struct BxNodeDesc
 #define BX_DESC_DOUBT		0x0001
 
 /*
+ * A top-level page has a descriptor for every node of its partition.  Slot 0
+ * is the partition itself, whose slices are its summary; slot 1 + c is its
+ * segment c.
+ */
+#define BX_SLOT_SUMMARY		0
+#define BX_SLOT_SEGMENT(c)	(1 + (c))
+#define BX_TOP_SLOTS		(1 + BX_FANOUT)
+
+/*
  * A shadow: slices that are being built to replace those of a node.
- * Inserters set their bits in both.  One shadow per directory page is
+ * Inserters set their bits in both.  One shadow per top-level page is
  * sufficient, because only one VACUUM at a time can process an index, and it
  * rebuilds one node at a time.
  */
@@ -146,35 +174,24 @@ typedef struct BxShadow
 {
 	BxNodeDesc	desc;			/* there is a shadow if its state is
 								 * BX_NODE_PRESENT */
-	uint8		level;			/* level of the node that it will replace */
-	uint8		child;			/* segment: which child of this page */
-	uint16		reserved;
+	uint32		slot;			/* slot of the node that it will replace */
 } BxShadow;
 
 /* Content of a top-level page: the directory of one partition. */
 typedef struct BxTopPageData
 {
-	BxNodeDesc	self;			/* the partition's own slices: its summary */
 	BxShadow	shadow;
-	BxNodeDesc	child[BX_FANOUT];	/* its segments */
+	BxNodeDesc	node[BX_TOP_SLOTS];
 } BxTopPageData;
 
 #define BxPageGetTop(page)	((BxTopPageData *) BxPageGetContent(page))
 
 /*
- * Content of a map page: the directory of BX_REGIONS_PER_MAP regions.  If
- * top[i] is 0, the partition has no top-level page yet: it is empty.
+ * Content of a map page: the block numbers of top-level pages.  A partition
+ * whose entry is 0 has no top-level page yet: it is empty.
  */
-typedef struct BxRegionData
-{
-	BxNodeDesc	self;
-	BxShadow	shadow;
-	BlockNumber top[BX_FANOUT];
-} BxRegionData;
-
-#define BX_REGIONS_PER_MAP		((int) (BX_CONTENT_SIZE / sizeof(BxRegionData)))
-#define BX_PARTITIONS_PER_MAP	(BX_REGIONS_PER_MAP * BX_FANOUT)
-#define BxPageGetRegions(page)	((BxRegionData *) BxPageGetContent(page))
+#define BX_PARTITIONS_PER_MAP	((int) (BX_CONTENT_SIZE / sizeof(BlockNumber)))
+#define BxPageGetTops(page)	((BlockNumber *) BxPageGetContent(page))
 
 /* Enough for a heap of 2^32 blocks at one page per range. */
 #define BX_MAX_PARTITIONS \
@@ -185,8 +202,8 @@ typedef struct BxRegionData
 /*
  * Layout "block".  Block 1 is the scratch page, and page n of the filters is
  * block BX_FIRST_BLOCK_BLKNO + n.  Each page of filters contains the filters
- * of block_ranges consecutive ranges, one after the other.  At its end is an
- * array of block_ranges + 1 offsets, relative to the start of the content:
+ * of nranges consecutive ranges, one after the other.  At its end is an
+ * array of nranges + 1 offsets, relative to the start of the content:
  * offsets[i] is the start of filter i, and the last entry is the end of the
  * last filter. filter/packed.h describes the format of a filter.
  */
@@ -229,18 +246,31 @@ typedef struct BxFreeExtent
 #define BX_MAX_FREE_EXTENTS		64
 
 /* Statistics for the planner, collected by CREATE INDEX and VACUUM. */
-typedef struct BxStats
+typedef struct BxPartitionedStats
 {
-	uint32		segments;		/* segments that have slices; layout block:
-								 * pages of filters */
 	uint32		partitions;		/* partitions that have a top-level page */
 	uint32		summarized;		/* partitions that have a summary */
 	uint32		slices;			/* slice pages of segments */
-	uint32		ranges_per_page;	/* layout block */
-	float		range_keys;		/* distinct keys per range, including markers */
-	float		segment_rate;	/* false-positive rate of a range's filter */
 	float		summary_rate;	/* false-positive rate of a segment's filter
 								 * in the summary */
+} BxPartitionedStats;
+
+typedef struct BxBlockStats
+{
+	uint32		ranges_per_page;
+} BxBlockStats;
+
+typedef struct BxStats
+{
+	uint32		parts;			/* parts that contain filters of ranges:
+								 * segments, or pages in layout block */
+	float		range_keys;		/* distinct keys per range, including markers */
+	float		range_rate;		/* false-positive rate of a range's filter */
+	union
+	{
+		BxPartitionedStats partitioned;
+		BxBlockStats block;
+	};
 } BxStats;
 
 /* Bounds of false_positive_rate. */
@@ -250,10 +280,29 @@ typedef struct BxStats
 /* Sanity bound on stats.range_keys when it is read from the metapage. */
 #define BX_MAX_RANGE_KEYS		1e12
 
+/* The part of the metapage that belongs to layout "partitioned". */
+typedef struct BxPartitionedMeta
+{
+	uint32		next_generation;
+	uint32		nfree;
+	BxFreeExtent free[BX_MAX_FREE_EXTENTS];
+	BlockNumber map[BX_MAX_MAPS];	/* 0 if the map page does not exist yet */
+} BxPartitionedMeta;
+
+/*
+ * The part of the metapage that belongs to layout "block".  Both fields are 0
+ * while there are no pages of filters; nranges never changes once it is set.
+ */
+typedef struct BxBlockMeta
+{
+	uint32		pages;			/* pages of filters */
+	uint32		nranges;		/* ranges per page */
+} BxBlockMeta;
+
 /*
  * Content of the metapage.  The fields above "stats" never change once they
- * are set: by the build, or lg_base and block_ranges by the first insert if
- * the build found no keys.
+ * are set: by the build, or lg_base by the first insert if the build found no
+ * keys.
  */
 typedef struct BxMetaPageData
 {
@@ -262,16 +311,14 @@ typedef struct BxMetaPageData
 	uint16		hash_version;
 	uint8		layout;			/* BX_LAYOUT_xxx */
 	uint8		lg_base;		/* log2 of pages per range; frozen once set */
-	uint16		block_ranges;	/* layout block: ranges per page; 0 while
-								 * there are no pages */
-	uint16		reserved;
+	uint32		reserved;
 	double		false_positive_rate;
 	BxStats		stats;
-	uint32		block_pages;	/* layout block: pages of filters */
-	uint32		next_generation;
-	uint32		nfree;
-	BxFreeExtent free[BX_MAX_FREE_EXTENTS];
-	BlockNumber map[BX_MAX_MAPS];	/* 0 if the map page does not exist yet */
+	union
+	{
+		BxPartitionedMeta partitioned;
+		BxBlockMeta block;
+	};
 } BxMetaPageData;
 
 #define BxPageGetMeta(page)	((BxMetaPageData *) BxPageGetContent(page))
@@ -279,7 +326,6 @@ typedef struct BxMetaPageData
 StaticAssertDecl(sizeof(BxPageOpaqueData) == 32, "special area is 32 bytes");
 StaticAssertDecl(sizeof(BxMetaPageData) <= BX_CONTENT_SIZE, "metapage too big");
 StaticAssertDecl(sizeof(BxTopPageData) <= BX_CONTENT_SIZE, "top page too big");
-StaticAssertDecl(sizeof(BxRegionData) <= BX_CONTENT_SIZE, "region too big");
 StaticAssertDecl(BX_OPAQUE_OFFSET <= PG_UINT16_MAX, "offsets too big");
 StaticAssertDecl(SizeOfPageHeaderData <= BX_CONTENT_OFFSET, "page header too big");
 

@@ -20,6 +20,7 @@ bx_meta_init(Page page, uint8 layout, double rate, uint8 lg_base)
 	BxMetaPageData *meta;
 
 	bx_page_init(page, BX_PAGE_META);
+	BxPageGetOpaque(page)->number = layout;
 	meta = BxPageGetMeta(page);
 	meta->magic = BX_MAGIC;
 	meta->version = BX_FORMAT_VERSION;
@@ -27,50 +28,55 @@ bx_meta_init(Page page, uint8 layout, double rate, uint8 lg_base)
 	meta->layout = layout;
 	meta->lg_base = lg_base;
 	meta->false_positive_rate = rate;
-	meta->next_generation = 1;
+	if (layout == BX_LAYOUT_PARTITIONED)
+		meta->partitioned.next_generation = 1;
 }
 
 static void
 check_version(Relation index, const char *what, uint32 found, uint32 known)
 {
-	if (found > known)
-		ereport(ERROR,
-				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("index \"%s\" has %s version %u, but this version of bloomidx knows only up to %u",
-						RelationGetRelationName(index), what, found, known),
-				 errhint("Install the newer version of bloomidx, or REINDEX the index.")));
-	if (found != known)
+	if (found == known)
+		return;
+	if (found == 0)
 		bx_page_corrupted(index, BX_METAPAGE_BLKNO, "impossible version");
+	ereport(ERROR,
+			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+			 errmsg("index \"%s\" has %s version %u, but this version of bloomidx supports only version %u",
+					RelationGetRelationName(index), what, found, known),
+			 found > known ?
+			 errhint("Install the newer version of bloomidx, or REINDEX the index.") :
+			 errhint("REINDEX the index.")));
 }
 
 /*
- * Returns whether the metapage refers to pages, which an index without keys
- * does not have.
+ * Returns whether the layout's part of the metapage is possible.  An index
+ * without geometry has no other pages.
  */
 static bool
-has_pages(const BxMetaPageData *meta)
+is_layout_part_possible(const BxMetaPageData *meta)
 {
-	bool		result = meta->stats.segments > 0 || meta->nfree > 0 ||
-	meta->block_pages > 0;
+	bool		has_pages = false;
 
-	for (uint32 i = 0; i < BX_MAX_MAPS; i++)
-		result = result || meta->map[i] != 0;
-	return result;
-}
-
-/*
- * Returns whether the numbers of pages and ranges are possible for the
- * layout.  In layout block the number of pages is never less than that in the
- * statistics.
- */
-static bool
-is_count_possible(const BxMetaPageData *meta)
-{
-	if (meta->layout != BX_LAYOUT_BLOCK)
-		return meta->block_pages == 0 && meta->block_ranges == 0;
-	return meta->block_ranges <= BX_MAX_BLOCK_RANGES &&
-		(meta->block_ranges > 0) == (meta->block_pages > 0) &&
-		meta->stats.segments <= meta->block_pages;
+	switch (meta->layout)
+	{
+		case BX_LAYOUT_PARTITIONED:
+			if (meta->partitioned.nfree > BX_MAX_FREE_EXTENTS)
+				return false;
+			has_pages = meta->partitioned.nfree > 0;
+			for (uint32 i = 0; i < BX_MAX_MAPS; i++)
+				has_pages = has_pages || meta->partitioned.map[i] != 0;
+			break;
+		case BX_LAYOUT_BLOCK:
+			/* the statistics never count more pages than there are */
+			if (meta->block.nranges > BX_MAX_BLOCK_RANGES ||
+				(meta->block.nranges > 0) != (meta->block.pages > 0) ||
+				meta->stats.parts > meta->block.pages)
+				return false;
+			has_pages = meta->block.pages > 0;
+			break;
+	}
+	return meta->lg_base != BX_LG_BASE_UNSET ||
+		(!has_pages && meta->stats.parts == 0);
 }
 
 static void
@@ -83,11 +89,9 @@ check_meta(Relation index, const BxMetaPageData *meta)
 	if ((meta->lg_base > BX_MAX_LG_BASE && meta->lg_base != BX_LG_BASE_UNSET) ||
 		!(meta->false_positive_rate >= BX_MIN_RATE &&
 		  meta->false_positive_rate <= BX_MAX_RATE) ||
-		meta->nfree > BX_MAX_FREE_EXTENTS ||
 		!(meta->stats.range_keys >= 0 &&
 		  meta->stats.range_keys <= BX_MAX_RANGE_KEYS) ||
-		!is_count_possible(meta) ||
-		(meta->lg_base == BX_LG_BASE_UNSET && has_pages(meta)))
+		!is_layout_part_possible(meta))
 		bx_page_corrupted(index, BX_METAPAGE_BLKNO, "impossible metapage");
 }
 
@@ -96,12 +100,16 @@ void
 bx_meta_read(Relation index, BxMetaPageData *meta)
 {
 	Buffer		buffer = ReadBuffer(index, BX_METAPAGE_BLKNO);
+	uint32		layout;
 
 	LockBuffer(buffer, BUFFER_LOCK_SHARE);
 	bx_page_check(index, buffer, BX_PAGE_META);
 	memcpy(meta, BxPageGetMeta(BufferGetPage(buffer)), sizeof(*meta));
+	layout = BxPageGetOpaque(BufferGetPage(buffer))->number;
 	UnlockReleaseBuffer(buffer);
 	check_meta(index, meta);
+	if (meta->layout != layout)
+		bx_page_corrupted(index, BX_METAPAGE_BLKNO, "contradictory layouts");
 }
 
 /*

@@ -33,7 +33,7 @@ content_size(uint8 kind)
 		case BX_PAGE_META:
 			return sizeof(BxMetaPageData);
 		case BX_PAGE_MAP:
-			return sizeof(BxRegionData) * BX_REGIONS_PER_MAP;
+			return sizeof(BlockNumber) * BX_PARTITIONS_PER_MAP;
 		case BX_PAGE_TOP:
 			return sizeof(BxTopPageData);
 		case BX_PAGE_BLOCK:

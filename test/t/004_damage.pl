@@ -52,11 +52,11 @@ my $header_size = $format->constant('SizeOfPageHeaderData');
 my $content = $format->constant('BX_CONTENT_OFFSET');
 my $special = $format->constant('BX_OPAQUE_OFFSET');
 my $special_size = $page_size - $special;
-my $descriptor_size = $format->size('top.self');
+my $descriptor_size = $format->size('top.summary');
 
-# Pages to damage, by kind and level in the special area; in layout block the latter is lg_base.
+# Pages to damage, by kind, and of slices by level, in the special area.
 my %target_names = map { join(' ', $format->constant("BX_PAGE_$_->[1]"), $_->[2] ? $format->constant("BX_LEVEL_$_->[2]") : 0) => $_->[0] }
-  [ 'meta', 'META' ], [ 'map', 'MAP' ], [ 'top', 'TOP', 'PARTITION' ], [ 'segment', 'SLICE', 'SEGMENT' ],
+  [ 'meta', 'META' ], [ 'map', 'MAP' ], [ 'top', 'TOP' ], [ 'segment', 'SLICE', 'SEGMENT' ],
   [ 'summary', 'SLICE', 'PARTITION' ], [ 'filters', 'BLOCK' ], [ 'scratch', 'SCRATCH' ];
 
 is($node->safe_psql('postgres', 'SHOW data_checksums'), 'off', 'no data checksums');
@@ -104,7 +104,9 @@ sub find_blocks
 
 	for (my $block = 0; $block * $page_size < length $image; $block++)
 	{
-		my ($level, $kind) = map { $format->value(page_of($image, $block), "opaque.$_") } 'level', 'kind';
+		my ($level, $kind) = map { $format->value(page_of($image, $block), "opaque.$_") } 'slice.level', 'kind';
+
+		$level = 0 if $kind != $format->constant('BX_PAGE_SLICE');
 		push @{ $found{ $target_names{"$kind $level"} || "kind_${kind}_$level" } }, $block if $kind;
 	}
 	return %found;
@@ -176,15 +178,15 @@ if ($partitioned)
 	add_damage('segment', 'is_other', sub { good_page('segment', 1) });
 	foreach my $target ('segment', 'summary')
 	{
-		foreach my $field ('generation', 'kind', 'level', 'node', 'nprobes', 'nslices', 'page_id', 'slice')
+		foreach my $field ('kind', 'page_id', 'number', map { "slice.$_" } 'generation', 'level', 'nprobes', 'nslices', 'slice')
 		{
 			add_damage($target, "other_$field", sub { flipped($_[0], "opaque.$field") });
 		}
 	}
-	add_damage($_, 'other_node', sub { with_field($_[0], 'opaque.node', 7) }) foreach 'map', 'top';
+	add_damage($_, 'other_node', sub { with_field($_[0], 'opaque.number', 7) }) foreach 'map', 'top';
 
 	# A directory that leads nowhere.
-	foreach my $which ([ 'segment', 'child[0]' ], [ 'second_segment', 'child[1]' ], [ 'summary', 'self' ])
+	foreach my $which ([ 'segment', 'segment[0]' ], [ 'second_segment', 'segment[1]' ], [ 'summary', 'summary' ])
 	{
 		my ($name, $descriptor) = ($which->[0], $format->at("top.$which->[1]"));
 		my $add = sub {
@@ -201,13 +203,13 @@ if ($partitioned)
 }
 else
 {
-	my $ranges = $format->value(good_page('filters'), 'opaque.nslices');
+	my $ranges = $format->value(good_page('filters'), 'opaque.block.nranges');
 	my $offset_size = $format->filter_offset_size;
 	my $all_offsets = ($ranges + 1) * $offset_size;
 	my ($first, $second, $third, $last) = map { $format->filter_offset_at($ranges, $_) } 0, 1, 2, $ranges;
 
 	add_damage('filters', 'is_other', sub { good_page('filters', 1) });
-	foreach my $field ('node', 'nslices', 'level', 'kind', 'page_id')
+	foreach my $field ('kind', 'page_id', 'number', 'block.nranges', 'block.lg_base')
 	{
 		add_damage('filters', "other_$field", sub { flipped($_[0], "opaque.$field") });
 		add_damage('scratch', "overfull_$field", sub { flipped($_[0], "opaque.$field") }, image => 'overfull');
@@ -227,10 +229,10 @@ else
 	add_damage('filters', 'offset_earlier', sub { replaced($_[0], $second, pack('v', $start - 8)) });
 
 	# Fewer pages than there are would hide rows.
-	add_damage('meta', 'no_pages', sub { with_field($_[0], 'meta.block_pages', 0) });
+	add_damage('meta', 'no_pages', sub { with_field($_[0], 'meta.block.pages', 0) });
 	add_damage('meta', 'fewer_pages',
-		sub { with_field($_[0], 'meta.block_pages', $format->value($_[0], 'meta.block_pages') - 1) });
-	add_damage('meta', 'no_ranges', sub { with_field($_[0], 'meta.block_ranges', 0) });
+		sub { with_field($_[0], 'meta.block.pages', $format->value($_[0], 'meta.block.pages') - 1) });
+	add_damage('meta', 'no_ranges', sub { with_field($_[0], 'meta.block.nranges', 0) });
 }
 my $other_layout = $format->constant($partitioned ? 'BX_LAYOUT_BLOCK' : 'BX_LAYOUT_PARTITIONED');
 add_damage('meta', 'magic', sub { with_field($_[0], 'meta.magic', $format->constant('BX_MAGIC') + 1) });
@@ -254,12 +256,12 @@ sub fuzzed
 	my $choice = int(rand(10));
 
 	# entries of a top-level page: which node, where, how large, what
-	push @places, map { [ $_, $descriptor_size ] } $format->at('top.self'), $format->at('top.child[0]'),
-	  $format->at('top.child[0]') + $descriptor_size * int(rand(34))
+	push @places, map { [ $_, $descriptor_size ] } $format->at('top.summary'), $format->at('top.segment[0]'),
+	  $format->at('top.segment[0]') + $descriptor_size * int(rand(34))
 	  if $kind == $format->constant('BX_PAGE_TOP');
 	# what of the metapage tells where filters are
 	push @places, [ $content, $format->at('meta.false_positive_rate') - $content ],
-	  [ $format->at('meta.block_pages'), $format->size('meta.block_pages') ]
+	  [ $format->at('meta.block.pages'), $format->size('meta.block.pages') ]
 	  if $kind == $format->constant('BX_PAGE_META') && !$partitioned;
 	if ($choice == 0)
 	{

@@ -25,7 +25,7 @@ my $page_size = $format->page_size;
 my $content = $format->constant('BX_CONTENT_OFFSET');
 my $special = $format->constant('BX_OPAQUE_OFFSET');
 my $row_size = $format->constant('BX_ROW_BYTES');
-my $descriptor_size = $format->size('top.self');
+my $descriptor_size = $format->size('top.summary');
 
 #
 # Reading and damaging the file of an index, of which functions get a reference to the bytes
@@ -74,7 +74,7 @@ sub blocks
 {
 	my ($file, $kind, $level) = @_;
 	return grep { get_field($file, $_, 'opaque.kind') == $format->constant("BX_PAGE_$kind")
-		  && (!$level || get_field($file, $_, 'opaque.level') == $format->constant("BX_LEVEL_$level")) }
+		  && (!$level || get_field($file, $_, 'opaque.slice.level') == $format->constant("BX_LEVEL_$level")) }
 	  0 .. length($$file) / $page_size - 1;
 }
 sub map_page { return (blocks($_[0], 'MAP'))[0]; }
@@ -83,7 +83,7 @@ sub segment_pages { return blocks($_[0], 'SLICE', 'SEGMENT'); }
 sub summary_pages { return blocks($_[0], 'SLICE', 'PARTITION'); }
 
 # The descriptor of a child in the top-level page: its offset, its bytes, a field of it, and another descriptor.
-sub entry { my ($child) = @_; return $format->at("top.child[$child]"); }
+sub entry { my ($child) = @_; return $format->at("top.segment[$child]"); }
 sub entry_bytes { my ($file, $child) = @_; return substr(page($file, top_page($file)), entry($child), $descriptor_size); }
 sub entry_field { my ($file, $child, $field) = @_; return get_field($file, top_page($file), "desc.$field", entry($child)); }
 sub put_entry { my ($file, $child, $bytes) = @_; return put($file, top_page($file), entry($child), $bytes); }
@@ -103,8 +103,7 @@ sub put_shadow
 	my ($file, $descriptor, $child) = @_;
 	my ($top, $shadow) = (top_page($file), $format->at('top.shadow'));
 	put($file, $top, $shadow + $format->at('shadow.desc'), $descriptor) if $descriptor;
-	put_field($file, $top, 'shadow.level', $format->constant('BX_LEVEL_SEGMENT'), $shadow);
-	put_field($file, $top, 'shadow.child', $child, $shadow) if $child;
+	put_field($file, $top, 'shadow.slot', $format->constant('BX_SLOT_SEGMENT(0)') + $child, $shadow);
 	return;
 }
 
@@ -180,13 +179,13 @@ my %unseen = (
 	segment_page_of_another_index => sub { my $block = (segment_pages($_[0]))[4]; put($_[0], $block, 0, page($_[2], $block)) },
 	summary_page_of_another_index => sub { my $block = (summary_pages($_[0]))[4]; put($_[0], $block, 0, page($_[2], $block)) },
 	entry_emptied => sub { put_entry($_[0], 1, "\0" x $descriptor_size) },
-	partition_forgotten => sub { put_field($_[0], map_page($_[0]), 'region.top[0]', 0) },
-	map_forgotten => sub { put_field($_[0], 0, 'meta.map[0]', 0) },
+	partition_forgotten => sub { put_field($_[0], map_page($_[0]), 'map.top[0]', 0) },
+	map_forgotten => sub { put_field($_[0], 0, 'meta.partitioned.map[0]', 0) },
 	pages_per_range_doubled => sub { put_field($_[0], 0, 'meta.lg_base', 1) },
 	more_probes_everywhere => sub {
 		my ($file) = @_;
 		change_entry($file, 'nprobes', 1);
-		add_to_field($file, $_, 'opaque.nprobes', 1) foreach slices_of($file, 1);
+		add_to_field($file, $_, 'opaque.slice.nprobes', 1) foreach slices_of($file, 1);
 	});
 
 # what does not fit together
@@ -207,25 +206,25 @@ my %seen = (
 	entry_one_slice_more => sub { change_entry($_[0], 'nslices', 1) },
 	entry_one_probe_more => sub { change_entry($_[0], 'nprobes', 1) },
 	entry_of_last_generation => sub { change_entry($_[0], 'generation', -1) },
-	summary_emptied => sub { put($_[0], top_page($_[0]), $format->at('top.self'), "\0" x $descriptor_size) },
-	map_entry_off_by_one => sub { add_to_field($_[0], map_page($_[0]), 'region.top[0]', 1) },
-	partition_twice => sub { put_field($_[0], map_page($_[0]), 'region.top[1]', top_page($_[0])) },
+	summary_emptied => sub { put($_[0], top_page($_[0]), $format->at('top.summary'), "\0" x $descriptor_size) },
+	map_entry_off_by_one => sub { add_to_field($_[0], map_page($_[0]), 'map.top[0]', 1) },
+	partition_twice => sub { put_field($_[0], map_page($_[0]), 'map.top[1]', top_page($_[0])) },
 	map_in_wrong_place => sub {
-		put_field($_[0], 0, 'meta.map[0]', 0);
-		put_field($_[0], 0, 'meta.map[1]', map_page($_[0]));
+		put_field($_[0], 0, 'meta.partitioned.map[0]', 0);
+		put_field($_[0], 0, 'meta.partitioned.map[1]', map_page($_[0]));
 	},
 	# the next rebuild, insert or VACUUM would overwrite what is in use
 	free_but_in_use => sub {
-		put_field($_[0], 0, 'meta.nfree', 1);
-		put_field($_[0], 0, 'meta.free[0].start', (segment_pages($_[0]))[0]);
-		put_field($_[0], 0, 'meta.free[0].npages', 1);
+		put_field($_[0], 0, 'meta.partitioned.nfree', 1);
+		put_field($_[0], 0, 'meta.partitioned.free[0].start', (segment_pages($_[0]))[0]);
+		put_field($_[0], 0, 'meta.partitioned.free[0].npages', 1);
 	},
 	shadow_of_pages_in_use => sub { put_shadow($_[0], entry_bytes($_[0], 0), 0) },
 	impossible_shadow => sub { put_shadow($_[0], undef, 5) },
 	metapage_of_yesterday => sub { put($_[0], 0, 0, page($_[1], 0)) },
-	generations_again => sub { put_field($_[0], 0, 'meta.next_generation', 5) },
+	generations_again => sub { put_field($_[0], 0, 'meta.partitioned.next_generation', 5) },
 	# replay of a page image would lose the bits
-	bits_in_the_hole => sub { put_field($_[0], (segment_pages($_[0]))[6], 'header.pd_lower', $format->constant('BX_SLICE_LOWER_EMPTY')) },
+	bits_in_the_hole => sub { put_field($_[0], (segment_pages($_[0]))[6], 'header.pd_lower', $format->constant('BX_CONTENT_OFFSET')) },
 	page_lost => sub { lose($_[0], (segment_pages($_[0]))[7]) },
 	top_page_lost => sub { lose($_[0], top_page($_[0])) },
 	metapage_lost => sub { lose($_[0], 0) },
@@ -239,7 +238,7 @@ my %seen = (
 my $scratch = $format->constant('BX_SCRATCH_BLKNO');
 my $first = $format->constant('BX_FIRST_BLOCK_BLKNO');
 
-sub ranges_of_page { return get_field($_[0], 0, 'meta.block_ranges'); }
+sub ranges_of_page { return get_field($_[0], 0, 'meta.block.nranges'); }
 sub offset_of_filter { my ($file, $i) = @_; return $format->filter_offset_at(ranges_of_page($file), $i); }
 
 # Where filter i of a page begins.
@@ -276,7 +275,7 @@ my %block_unseen = (
 	block_page_of_another_index => sub { put($_[0], $first + 1, 0, page($_[2], $first + 1)) },
 	block_index_of_yesterday => sub { ${ $_[0] } = ${ $_[1] } },
 	block_filters_of_scratch => sub { put($_[0], $first, $content, substr(page($_[0], $scratch), $content, $special - $content)) },
-	block_one_page_less => sub { add_to_field($_[0], 0, 'meta.block_pages', -1) });
+	block_one_page_less => sub { add_to_field($_[0], 0, 'meta.block.pages', -1) });
 my %block_seen = (
 	block_pages_swapped => sub { swap_pages($_[0], $first, $first + 1) },
 	block_page_for_scratch => sub { swap_pages($_[0], $scratch, $first) },
@@ -289,10 +288,10 @@ my %block_seen = (
 		put($_[0], $first, $at, substr($pair, $size) . substr($pair, 0, $size));
 	},
 	block_offset_too_large => sub { put($_[0], $first, offset_of_filter($_[0], ranges_of_page($_[0])), pack('v', $page_size)) },
-	block_ranges_plus_one => sub { add_to_field($_[0], 0, 'meta.block_ranges', 1) },
+	block_ranges_plus_one => sub { add_to_field($_[0], 0, 'meta.block.nranges', 1) },
 	block_pages_per_range_doubled => sub { put_field($_[0], 0, 'meta.lg_base', 1) },
-	block_page_number_off_by_one => sub { add_to_field($_[0], $first + 2, 'opaque.node', 1) },
-	block_one_page_more => sub { add_to_field($_[0], 0, 'meta.block_pages', 1) },
+	block_page_number_off_by_one => sub { add_to_field($_[0], $first + 2, 'opaque.number', 1) },
+	block_one_page_more => sub { add_to_field($_[0], 0, 'meta.block.pages', 1) },
 	block_unknown_filter => sub { put($_[0], $first, trailer_at($_[0], $first, 3), chr(0)) },
 	block_file_cut_off => sub { substr(${ $_[0] }, -$page_size) = '' });
 
@@ -422,7 +421,7 @@ truncate($path, (-s $path) + 3 * $page_size) or die "could not extend $path: $!"
 $node->start;
 my ($stdout, $stderr);
 $node->psql('postgres', "SELECT bloomidx_check('good_ix')", stdout => \$stdout, stderr => \$stderr);
-like($stderr, qr/NOTICE:  index "good_ix" has 3 pages that nothing was found to name/, 'a notice of pages that nothing names');
+like($stderr, qr/NOTICE:  index "good_ix" has 3 pages that no directory entry references/, 'a notice of pages that nothing names');
 is($stdout, $rows + 200, 'which are no damage');
 is($node->safe_psql('postgres', "SELECT free_pages FROM bloomidx_info('good_ix')"), '3', 'bloomidx_info counts them');
 $node->safe_psql('postgres', 'VACUUM good');

@@ -151,7 +151,7 @@ is(query("SELECT free_pages FROM bloomidx_info('plain_k')"), 10, 'but are free')
 
 add_tail('plain_k', 150);
 is(query("SELECT note FROM bloomidx_info('plain_k')"),
-	'at least half of the pages are free, REINDEX it if VACUUM does not give them back', 'a note of many free pages');
+	'at least half of the pages are free, REINDEX the index if VACUUM does not truncate it', 'a note of many free pages');
 query('ALTER TABLE plain SET (vacuum_truncate = off); VACUUM plain');
 is(pages('plain_k'), $size + 150, 'not with vacuum_truncate = off');
 query('SELECT bloomidx_summarize(\'plain_k\'); ALTER TABLE plain RESET (vacuum_truncate)');
@@ -301,7 +301,7 @@ query('SELECT pg_switch_wal()');
 crash();
 is(pages('crashed_k'), $grown + 100, 'killed before the truncation');
 $node->psql('postgres', "SELECT bloomidx_check('crashed_k')", stderr => \$stderr);
-like($stderr, qr/NOTICE:  index "crashed_k" has 100 pages that nothing was found to name/, 'pages that nothing names');
+like($stderr, qr/NOTICE:  index "crashed_k" has 100 pages that no directory entry references/, 'pages that nothing names');
 is_good('crashed', 'killed before the truncation');
 query('VACUUM crashed');
 is(pages('crashed_k'), $grown, 'the next VACUUM truncates it');
@@ -444,8 +444,8 @@ foreach my $run (@runs)
 	unlike($run->{stderr}, qr/ERROR|FATAL|aborted/, 'no client failed');
 }
 my $log = substr(slurp_file($node->logfile), $log_start);
-my $truncations = () = $log =~ /index "churn_k": gave \d+ pages back/g;
-my $refusals = () = $log =~ /index "churn_k": did not give pages back/g;
+my $truncations = () = $log =~ /index "churn_k": truncated, \d+ pages fewer/g;
+my $refusals = () = $log =~ /index "churn_k": not truncated/g;
 report('truncations under load', $truncations);
 note "in vain: $refusals";
 cmp_ok($truncations, '>', 0, 'the index was truncated beside the clients');

@@ -39,7 +39,12 @@ PG_FUNCTION_INFO_V1(page_format);
 	FIELD("opaque", BX_OPAQUE_OFFSET, BxPageOpaqueData, field)
 #define META(field)		FIELD("meta", BX_CONTENT_OFFSET, BxMetaPageData, field)
 #define TOP(field)		FIELD("top", BX_CONTENT_OFFSET, BxTopPageData, field)
-#define REGION(field)	FIELD("region", BX_CONTENT_OFFSET, BxRegionData, field)
+#define NODE(name, slot) \
+	{"top." name, BX_CONTENT_OFFSET + offsetof(BxTopPageData, node[slot]), \
+	sizeof(BxNodeDesc)}
+#define MAP_ENTRY(i) \
+	{"map.top[" #i "]", BX_CONTENT_OFFSET + sizeof(BlockNumber) * (i), \
+	sizeof(BlockNumber)}
 #define DESC(field)		FIELD("desc", 0, BxNodeDesc, field)
 #define SHADOW(field)	FIELD("shadow", 0, BxShadow, field)
 #define CONSTANT(name)	{#name, (name), 0}
@@ -66,12 +71,14 @@ static const struct FormatLine lines[] = {
 	/* parts of every page, and kinds of pages */
 	CONSTANT(BX_CONTENT_OFFSET),
 	CONSTANT(BX_OPAQUE_OFFSET),
-	OPAQUE(node),
-	OPAQUE(slice),
-	OPAQUE(nslices),
-	OPAQUE(generation),
-	OPAQUE(nprobes),
-	OPAQUE(level),
+	OPAQUE(number),
+	OPAQUE(slice.slice),
+	OPAQUE(slice.nslices),
+	OPAQUE(slice.generation),
+	OPAQUE(slice.nprobes),
+	OPAQUE(slice.level),
+	OPAQUE(block.nranges),
+	OPAQUE(block.lg_base),
 	OPAQUE(kind),
 	OPAQUE(page_id),
 	CONSTANT(BX_PAGE_META),
@@ -89,16 +96,16 @@ static const struct FormatLine lines[] = {
 	META(hash_version),
 	META(layout),
 	META(lg_base),
-	META(block_ranges),
 	META(false_positive_rate),
 	META(stats.range_keys),
-	META(block_pages),
-	META(next_generation),
-	META(nfree),
-	META(free[0].start),
-	META(free[0].npages),
-	META(map[0]),
-	META(map[1]),
+	META(partitioned.next_generation),
+	META(partitioned.nfree),
+	META(partitioned.free[0].start),
+	META(partitioned.free[0].npages),
+	META(partitioned.map[0]),
+	META(partitioned.map[1]),
+	META(block.nranges),
+	META(block.pages),
 	CONSTANT(BX_MAGIC),
 	CONSTANT(BX_FORMAT_VERSION),
 	CONSTANT(BX_HASH_VERSION),
@@ -106,23 +113,22 @@ static const struct FormatLine lines[] = {
 	CONSTANT(BX_LAYOUT_BLOCK),
 
 	/* layout "partitioned" */
-	TOP(self),
 	TOP(shadow),
-	TOP(child[0]),
-	TOP(child[1]),
-	REGION(top[0]),
-	REGION(top[1]),
+	NODE("summary", BX_SLOT_SUMMARY),
+	NODE("segment[0]", BX_SLOT_SEGMENT(0)),
+	NODE("segment[1]", BX_SLOT_SEGMENT(1)),
+	MAP_ENTRY(0),
+	MAP_ENTRY(1),
 	DESC(start),
 	DESC(nslices),
 	DESC(generation),
 	DESC(nprobes),
 	DESC(state),
 	SHADOW(desc),
-	SHADOW(level),
-	SHADOW(child),
+	SHADOW(slot),
 	CONSTANT(BX_ROW_BYTES),
 	CONSTANT(BX_SLICE_ROWS),
-	CONSTANT(BX_SLICE_LOWER_EMPTY),
+	CONSTANT(BX_SLOT_SEGMENT(0)),
 
 	/* layout "block"; the offsets on its pages depend on the number of ranges */
 	CONSTANT(BX_SCRATCH_BLKNO),

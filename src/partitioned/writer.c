@@ -1,6 +1,6 @@
 /*-------------------------------------------------------------------------
  *
- * node.c
+ * writer.c
  *	  Builds the slices of a node from the keys of its children.
  *
  * The keys are collected in memory until the node is complete.  Then its size
@@ -51,8 +51,6 @@ struct BxNodeWriter
 {
 	Relation	index;
 	pg_atomic_uint32 *next_generation;
-	int			level;
-	uint32		node;
 	double		rate;			/* target false-positive rate */
 	Size		limit;			/* maximum number of keys in memory */
 	uint32		window_size;	/* maximum number of slices whose bits are in
@@ -83,8 +81,8 @@ struct BxNodeWriter
 	bool		written;		/* all pages have been written at least once */
 
 	BxNodeDesc	previous;		/* the previous node that has slices */
-	BxNodeDesc	desc;			/* state is BX_NODE_PRESENT once the size is
-								 * chosen */
+	BxNode		node;			/* the state is BX_NODE_PRESENT once the size
+								 * is chosen */
 };
 
 /*
@@ -92,14 +90,14 @@ struct BxNodeWriter
  * in bytes.
  */
 BxNodeWriter *
-bx_node_create(BxBuild *build, int level, double rate, Size memory)
+bx_writer_create(BxBuild *build, int level, Size memory)
 {
 	BxNodeWriter *writer = palloc0(sizeof(BxNodeWriter));
 
 	writer->index = build->index;
 	writer->next_generation = &build->shared->next_generation;
-	writer->level = level;
-	writer->rate = rate;
+	writer->node.level = level;
+	writer->rate = bx_level_rate(level, &build->shared->meta);
 	writer->add_keys = bx_filter_choose_add_keys();
 	writer->limit = Max(memory / 4 * 3 / sizeof(uint64), FEWEST_KEPT_KEYS);
 	writer->window_size = Max(memory / 4 / (SLICE_BYTES + PLANE_BYTES), 1);
@@ -109,7 +107,7 @@ bx_node_create(BxBuild *build, int level, double rate, Size memory)
 }
 
 void
-bx_node_free(BxNodeWriter *writer)
+bx_writer_free(BxNodeWriter *writer)
 {
 	if (writer->planes)
 	{
@@ -122,18 +120,18 @@ bx_node_free(BxNodeWriter *writer)
 
 /* Starts the next node. */
 void
-bx_node_start(BxNodeWriter *writer, uint32 node)
+bx_writer_start(BxNodeWriter *writer, uint32 number)
 {
-	writer->node = node;
+	writer->node.number = number;
 	writer->nkeys = 0;
 	writer->nruns = 0;
 	bx_mask_fill(&writer->doubt, false);
 	writer->squares = 0;
 	writer->nchildren = 0;
 	writer->open_keys = writer->open_done = 0;
-	if (writer->desc.state == BX_NODE_PRESENT)
-		writer->previous = writer->desc;
-	memset(&writer->desc, 0, sizeof(writer->desc));
+	if (writer->node.desc.state == BX_NODE_PRESENT)
+		writer->previous = writer->node.desc;
+	memset(&writer->node.desc, 0, sizeof(writer->node.desc));
 	writer->written = false;
 }
 
@@ -160,7 +158,7 @@ planned_keys(BxNodeWriter *writer)
 static void
 choose_size(BxNodeWriter *writer)
 {
-	BxNodeDesc *desc = &writer->desc;
+	BxNodeDesc *desc = &writer->node.desc;
 	uint32		n;
 
 	bx_slices_plan(planned_keys(writer), writer->rate,
@@ -190,8 +188,8 @@ choose_size(BxNodeWriter *writer)
 static void
 set_bits(BxNodeWriter *writer, uint32 first, uint32 n)
 {
-	BxPlanes	planes = {writer->level, BX_SLICE_ROWS, writer->desc.nprobes,
-	writer->desc.nslices, first, n};
+	BxPlanes	planes = {writer->node.level, BX_SLICE_ROWS,
+	writer->node.desc.nprobes, writer->node.desc.nslices, first, n};
 	Size		start = 0;
 
 	for (int r = 0; r < writer->nruns; r++)
@@ -233,17 +231,15 @@ write_slices(BxNodeWriter *writer, uint32 first, uint32 n)
 		uint32		slice = first + i;
 
 		CHECK_FOR_INTERRUPTS();
-		bx_slices_init_page(image.data, writer->level, writer->node, slice,
-							&writer->desc);
+		bx_slices_init_page(image.data, &writer->node, slice);
 		bx_filter_transpose(writer->planes + PLANE_BYTES * i, PLANE_BYTES * n,
 							rows, BX_SLICE_ROWS);
 		bx_slices_set_doubt(rows, &writer->doubt);
 		((PageHeader) image.data)->pd_lower = BX_SLICE_LOWER_FULL;
 		if (writer->written)
-			bx_slices_write(writer->index, writer->level, writer->node,
-							&writer->desc, slice, rows, false);
+			bx_slices_write(writer->index, &writer->node, slice, rows, false);
 		else
-			bx_page_write_new(writer->index, writer->desc.start + slice,
+			bx_page_write_new(writer->index, writer->node.desc.start + slice,
 							  image.data, false);
 	}
 }
@@ -252,7 +248,7 @@ write_slices(BxNodeWriter *writer, uint32 first, uint32 n)
 static bool
 bits_fit(const BxNodeWriter *writer)
 {
-	return writer->desc.nslices <= writer->window_size;
+	return writer->node.desc.nslices <= writer->window_size;
 }
 
 /*
@@ -262,17 +258,17 @@ bits_fit(const BxNodeWriter *writer)
 static void
 flush(BxNodeWriter *writer)
 {
-	if (writer->desc.state != BX_NODE_PRESENT)
+	if (writer->node.desc.state != BX_NODE_PRESENT)
 		choose_size(writer);
 	if (bits_fit(writer))
-		set_bits(writer, 0, writer->desc.nslices);
+		set_bits(writer, 0, writer->node.desc.nslices);
 	else
 	{
-		for (uint32 first = 0; first < writer->desc.nslices;
+		for (uint32 first = 0; first < writer->node.desc.nslices;
 			 first += writer->window_size)
 		{
 			uint32		n = Min(writer->window_size,
-								writer->desc.nslices - first);
+								writer->node.desc.nslices - first);
 
 			memset(writer->planes, 0, SLICE_BYTES * n);
 			set_bits(writer, first, n);
@@ -291,8 +287,8 @@ flush(BxNodeWriter *writer)
  * choose the size.
  */
 void
-bx_node_add(BxNodeWriter *writer, int child, const uint64 *keys, Size n,
-			bool doubt, double distinct, double done)
+bx_writer_add(BxNodeWriter *writer, int child, const uint64 *keys, Size n,
+			  bool doubt, double distinct, double done)
 {
 	writer->open_keys = distinct;
 	writer->open_done = done;
@@ -327,7 +323,7 @@ bx_node_add(BxNodeWriter *writer, int child, const uint64 *keys, Size n,
  * keys.
  */
 void
-bx_node_close_child(BxNodeWriter *writer, double distinct)
+bx_writer_close_child(BxNodeWriter *writer, double distinct)
 {
 	if (distinct > 0)
 	{
@@ -343,22 +339,21 @@ bx_node_close_child(BxNodeWriter *writer, double distinct)
  * are in doubt; 0 if the node is empty.
  */
 double
-bx_node_finish(BxNodeWriter *writer, BxNodeDesc *desc)
+bx_writer_finish(BxNodeWriter *writer, BxNodeDesc *desc)
 {
 	BxMeasure	measure;
 	int			nchildren;
 
 	if (writer->nkeys > 0 || !bx_mask_is_empty(&writer->doubt))
 		flush(writer);
-	*desc = writer->desc;
+	*desc = writer->node.desc;
 	if (!bx_mask_is_empty(&writer->doubt))
 		desc->flags |= BX_DESC_DOUBT;
 	if (desc->state != BX_NODE_PRESENT)
 		return 0;
 	if (bits_fit(writer))
 		write_slices(writer, 0, desc->nslices);
-	if (!bx_slices_measure(writer->index, writer->level, writer->node, desc, NULL,
-						   &measure))
+	if (!bx_slices_measure(writer->index, &writer->node, NULL, &measure))
 		bx_page_corrupted(writer->index, desc->start,
 						  "not the page that was written");
 	bx_slices_set_baseline(desc, &measure);

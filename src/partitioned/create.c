@@ -1,0 +1,225 @@
+/*-------------------------------------------------------------------------
+ *
+ * create.c
+ *	  Creating nodes without bits: the partition and the segment that an
+ *	  insert needs, and the shadow of a node.
+ *
+ * All pages are allocated and published under LockPage on the metapage;
+ * see directory.c.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+#include "storage/lmgr.h"
+#include "utils/rel.h"
+
+#include "partitioned.h"
+
+/*
+ * A segment without a predecessor is sized from a single row.  It gets at
+ * most about this many slices, even if the row suggests more; later segments
+ * are sized from measurements, and VACUUM rebuilds this one if necessary.
+ */
+#define MAX_FIRST_SLICES		16
+
+/*
+ * Allocates and writes the slices that node->desc describes, without bits, and
+ * sets a new start and generation in node->desc.  No other backend uses the
+ * slices until the caller publishes the descriptor.  The caller holds LockPage
+ * on the metapage, and *meta is its content, which is changed and written.
+ */
+static void
+make_slices(Relation index, BxMetaPageData *meta, BxNode *node)
+{
+	PGAlignedBlock image;
+
+	node->desc.generation = meta->partitioned.next_generation++;
+	node->desc.start = bx_extents_take(index, meta, node->desc.nslices);
+	bx_meta_write(index, meta);
+	for (uint32 i = 0; i < node->desc.nslices; i++)
+	{
+		CHECK_FOR_INTERRUPTS();
+		bx_slices_init_page(image.data, node, i);
+		bx_page_write_new(index, node->desc.start + i, image.data, true);
+	}
+}
+
+/*
+ * Makes the slices of a node for the given number of keys per child; see
+ * make_slices.
+ */
+static void
+plan_and_make_slices(Relation index, BxMetaPageData *meta, double keys,
+					 BxNode *node)
+{
+	bx_slices_plan(keys, bx_level_rate(node->level, meta), 0, &node->desc);
+	make_slices(index, meta, node);
+}
+
+/*
+ * Creates and publishes a shadow of a node, planned for the given number of
+ * keys per child, and sets *shadow.  Call it with no content lock held; it
+ * acquires and releases LockPage on the metapage.
+ */
+void
+bx_create_shadow(Relation index, const BxNode *node, double keys,
+				 BxNode *shadow)
+{
+	BxMetaPageData meta;
+
+	*shadow = *node;
+	shadow->is_shadow = true;
+	LockPage(index, BX_METAPAGE_BLKNO, ExclusiveLock);
+	bx_meta_read(index, &meta);
+	plan_and_make_slices(index, &meta, keys, shadow);
+	bx_dir_publish_node(index, shadow);
+	UnlockPage(index, BX_METAPAGE_BLKNO, ExclusiveLock);
+}
+
+/*
+ * As bx_create_shadow(), but the shadow has the same number of slices, probes
+ * and flags as the node, and is in free pages before block "end".  Returns
+ * false, with nothing changed, if there is no sufficient free extent before
+ * "end".
+ */
+bool
+bx_create_copy(Relation index, const BxNode *node, BlockNumber end,
+			   BxNode *shadow)
+{
+	BxMetaPageData meta;
+	BxFreeExtent *extent;
+	bool		found;
+
+	*shadow = *node;
+	shadow->is_shadow = true;
+	LockPage(index, BX_METAPAGE_BLKNO, ExclusiveLock);
+	bx_meta_read(index, &meta);
+	extent = bx_extents_find(index, &meta, node->desc.nslices);
+	found = extent != NULL &&
+		(uint64) extent->start + node->desc.nslices <= end;
+	if (found)
+	{
+		make_slices(index, &meta, shadow);
+		bx_dir_publish_node(index, shadow);
+	}
+	UnlockPage(index, BX_METAPAGE_BLKNO, ExclusiveLock);
+	return found;
+}
+
+/*
+ * Returns the keys per child that a new node should be planned for: the
+ * number in the node before it on its level.  Returns 0 if there is no such
+ * node, or if it has no slices.
+ */
+static double
+keys_of_predecessor(Relation index, const BxNode *node)
+{
+	BxNode		previous = *node;
+	BxTopPageData top;
+	BlockNumber index_blocks = 0;
+	BxMeasure	measure;
+
+	if (node->number == 0)
+		return 0;
+	previous.number--;
+	if (!bx_dir_read_top(index, bx_node_partition(&previous), &top))
+		return 0;
+	previous.desc = *bx_node_desc(&previous, &top);
+	if (previous.desc.state != BX_NODE_PRESENT)
+		return 0;
+	bx_dir_check_desc(index, BX_METAPAGE_BLKNO, &previous.desc, &index_blocks);
+
+	/* filters in doubt are full, so the fill is meaningless */
+	if ((previous.desc.flags & BX_DESC_DOUBT) ||
+		!bx_slices_measure(index, &previous, NULL, &measure))
+		return previous.desc.keys;
+	if (measure.nchildren < BX_FEW_CHILDREN)
+		return Max(measure.keys, previous.desc.keys);
+	return measure.keys;
+}
+
+/*
+ * Creates a partition.  The first partition starts without a summary, because
+ * a small table does not need one; VACUUM adds it.  Later partitions get a
+ * summary immediately, sized like that of the predecessor, so that the newest
+ * partition is never without one.
+ */
+static void
+make_partition(Relation index, BxMetaPageData *meta, uint32 partition,
+			   double keys_per_range)
+{
+	BxNode		node = {.level = BX_LEVEL_PARTITION,.number = partition};
+	BxTopPageData content;
+
+	memset(&content, 0, sizeof(content));
+	node.desc.state = BX_NODE_UNKNOWN;
+	if (partition > 0)
+	{
+		double		keys = keys_of_predecessor(index, &node);
+
+		plan_and_make_slices(index, meta,
+							 keys > 0 ? keys : keys_per_range * BX_FANOUT,
+							 &node);
+	}
+	content.node[BX_SLOT_SUMMARY] = node.desc;
+	bx_dir_publish_top(index, meta, partition,
+					   bx_dir_make_top(index, meta, partition, &content));
+}
+
+/* Sets lg_base at the first insert into an index that has no geometry. */
+static void
+set_first_lg_base(Relation index, BxMetaPageData *meta, double keys_per_page)
+{
+	meta->lg_base = bx_geometry_auto_lg_base(&bx_layout_partitioned, keys_per_page);
+	bx_meta_write(index, meta);
+}
+
+/*
+ * Creates whatever is missing of the segment for the heap row at tid: the
+ * geometry of the index, the partition, the segment.  Call it with no content
+ * lock held; it acquires and releases LockPage on the metapage.
+ */
+void
+bx_create_segment(Relation index, Relation heap, ItemPointer tid)
+{
+	BxMetaPageData meta;
+	BxTopPageData top;
+	BxNode		node = {.level = BX_LEVEL_SEGMENT};
+	double		keys_per_page;
+	double		keys;
+	uint32		partition;
+
+	/* assume one distinct key per row and column; markers are few */
+	keys_per_page = bx_geometry_rows_per_page(heap, tid) *
+		IndexRelationGetNumberOfKeyAttributes(index);
+
+	LockPage(index, BX_METAPAGE_BLKNO, ExclusiveLock);
+
+	/* another backend may have done this while we waited for the lock */
+	bx_meta_read(index, &meta);
+	if (meta.lg_base == BX_LG_BASE_UNSET)
+		set_first_lg_base(index, &meta, keys_per_page);
+	node.number = bx_level_node(BX_LEVEL_SEGMENT,
+								ItemPointerGetBlockNumber(tid) >> meta.lg_base);
+	partition = bx_node_partition(&node);
+	keys = keys_of_predecessor(index, &node);
+	if (keys == 0)
+		keys = Min(keys_per_page * (1 << meta.lg_base),
+				   bx_filter_capacity(meta.false_positive_rate, BX_SLICE_ROWS) *
+				   MAX_FIRST_SLICES);
+	if (!bx_dir_read_top(index, partition, &top))
+	{
+		make_partition(index, &meta, partition, keys);
+		memset(&top, 0, sizeof(top));
+	}
+	if (bx_node_desc(&node, &top)->state == BX_NODE_EMPTY)
+	{
+		plan_and_make_slices(index, &meta, keys, &node);
+		BX_PAUSE(BX_PAUSE_ALLOCATED);
+		bx_dir_publish_node(index, &node);
+	}
+
+	UnlockPage(index, BX_METAPAGE_BLKNO, ExclusiveLock);
+}

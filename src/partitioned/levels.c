@@ -1,0 +1,102 @@
+/*-------------------------------------------------------------------------
+ *
+ * levels.c
+ *	  The shape of the tree: the table of levels, and the place of a node's
+ *	  descriptor in its top-level page.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "partitioned.h"
+
+StaticAssertDecl(BX_FANOUT == 1 << 7, "wrong lg_child_ranges");
+
+const BxLevel bx_levels[] = {
+	[BX_LEVEL_SEGMENT] = {
+		.lg_child_ranges = 0,
+		.filter = "the range's filter",
+	},
+	[BX_LEVEL_PARTITION] = {
+		.lg_child_ranges = 7,	/* log2(BX_FANOUT) */
+		.rate = BX_SUMMARY_RATE,
+		.filter = "the segment's filter",
+	},
+};
+
+/* Returns the target false-positive rate of the filters of a level. */
+double
+bx_level_rate(int level, const BxMetaPageData *meta)
+{
+	return bx_levels[level].rate > 0 ? bx_levels[level].rate :
+		meta->false_positive_rate;
+}
+
+/* Returns the partition whose top-level page has the node's descriptor. */
+uint32
+bx_node_partition(const BxNode *node)
+{
+	return node->number / (BX_RANGES_PER_PARTITION / bx_level_ranges(node->level));
+}
+
+/* Returns the node's slot in the top-level page of its partition. */
+uint32
+bx_node_slot(const BxNode *node)
+{
+	return node->level == BX_LEVEL_PARTITION ? BX_SLOT_SUMMARY :
+		BX_SLOT_SEGMENT(node->number % BX_FANOUT);
+}
+
+/* Returns the node's descriptor in its top-level page, or in a copy of it. */
+BxNodeDesc *
+bx_node_desc(const BxNode *node, BxTopPageData *top)
+{
+	return node->is_shadow ? &top->shadow.desc : &top->node[bx_node_slot(node)];
+}
+
+/* Sets *node to the node of a slot. */
+void
+bx_node_of_slot(uint32 partition, uint32 slot, const BxTopPageData *top,
+				BxNode *node)
+{
+	bool		is_summary = slot == BX_SLOT_SUMMARY;
+
+	node->level = is_summary ? BX_LEVEL_PARTITION : BX_LEVEL_SEGMENT;
+	node->number = is_summary ? partition :
+		partition * BX_FANOUT + slot - BX_SLOT_SEGMENT(0);
+	node->is_shadow = false;
+	node->desc = top->node[slot];
+}
+
+/* Sets *node to the shadow of a partition.  Returns false if there is none. */
+bool
+bx_node_of_shadow(uint32 partition, const BxTopPageData *top, BxNode *node)
+{
+	if (top->shadow.desc.state != BX_NODE_PRESENT ||
+		top->shadow.slot >= BX_TOP_SLOTS)
+		return false;
+	bx_node_of_slot(partition, top->shadow.slot, top, node);
+	node->is_shadow = true;
+	node->desc = top->shadow.desc;
+	return true;
+}
+
+/*
+ * Returns the number of segments of a partition that are not empty, and sets
+ * *doubtful to the number of segments that are in doubt.
+ */
+int
+bx_node_count_segments(const BxTopPageData *top, int *doubtful)
+{
+	int			n = 0;
+
+	*doubtful = 0;
+	for (int c = 0; c < BX_FANOUT; c++)
+	{
+		const BxNodeDesc *desc = &top->node[BX_SLOT_SEGMENT(c)];
+
+		n += desc->state != BX_NODE_EMPTY;
+		*doubtful += (desc->flags & BX_DESC_DOUBT) != 0;
+	}
+	return n;
+}
