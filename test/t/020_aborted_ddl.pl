@@ -27,7 +27,7 @@ my %aborted = (
 # How it ends.
 my %ends = (
 	rollback => [ 'BEGIN', 'ROLLBACK' ],
-	savepoint => [ "BEGIN;\nUPDATE TABLE_ SET b = b WHERE a = 10;\nSAVEPOINT s", "ROLLBACK TO s;\nCOMMIT" ],
+	savepoint => [ "BEGIN;\nINSERT INTO TABLE_ VALUES (10, 'again');\nSAVEPOINT s", "ROLLBACK TO s;\nCOMMIT" ],
 	killed => [ 'BEGIN', 'SELECT pg_terminate_backend(pg_backend_pid())' ]);
 
 # What column c is then, and what is indexed.
@@ -51,7 +51,8 @@ foreach my $what (sort keys %aborted)
 			my ($columns, $indexed, $value) = @{ $repeated{$as} };
 			my ($column) = $indexed =~ /^(\w+)/;
 			my $table = 'r' . ++$n;
-			my $migration = "$ends{$end}[0];\nALTER TABLE $table ADD c uuid;\n$aborted{$what}$ends{$end}[1];\n" =~ s/TABLE_/$table/gr;
+			my $alter = "ALTER TABLE $table ADD c uuid, ADD d uuid DEFAULT '$uuids[0]'";
+			my $migration = "$ends{$end}[0];\n$alter;\n$aborted{$what}$ends{$end}[1];\n" =~ s/TABLE_/$table/gr;
 
 			$node->safe_psql('postgres',
 				"CREATE TABLE $table (a int, b text); INSERT INTO $table SELECT i, 'row ' || i FROM generate_series(0, 10) i");
