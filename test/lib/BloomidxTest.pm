@@ -18,12 +18,21 @@ use Time::HiRes qw(usleep);
 
 our @EXPORT = qw(
   new_node
+  new_standby
+  catch_up
   install_oracle
   layout
   using_index
   report
   lost_rows
   all_rows_found
+  page_size
+  extend_file
+  index_session
+  old_snapshot
+  start_in
+  start_statement
+  new_gate
   start_pgbench
   poll_until
   kill9_all
@@ -70,6 +79,27 @@ jit = off
 	$node->start;
 	install_oracle($node, 'postgres', $param{extension});
 	return $node;
+}
+
+# A running standby of a primary, as it is now.  'conf' is appended to postgresql.conf.
+sub new_standby
+{
+	my ($primary, $name, %param) = @_;
+	my $standby = PostgreSQL::Test::Cluster->new($name);
+
+	$primary->backup("for_$name");
+	$standby->init_from_backup($primary, "for_$name", has_streaming => 1);
+	$standby->append_conf('postgresql.conf', $param{conf}) if $param{conf};
+	$standby->start;
+	return $standby;
+}
+
+# Waits until the standby has replayed everything, what is not flushed yet included.
+sub catch_up
+{
+	my ($primary, $standby) = @_;
+	$primary->wait_for_catchup($standby, 'replay', $primary->lsn('insert'));
+	return;
 }
 
 # Create the extension and the comparing functions in a database.
@@ -252,6 +282,55 @@ sub all_rows_found
 	return is($result, '0|t', "$what: every row of $table is found through $index");
 }
 
+sub page_size { my ($node) = @_; return $node->safe_psql('postgres', 'SHOW block_size'); }
+
+# Adds empty pages to the file of a relation, as a table has them that was extended by somebody who failed then, until it
+# has so many.  The server is restarted for it.
+sub extend_file
+{
+	my ($node, $dbname, $npages, @relations) = @_;
+	my $size = $npages * page_size($node);
+	my @files = map { $node->data_dir . '/' . $node->safe_psql($dbname, "SELECT pg_relation_filepath('$_')") } @relations;
+
+	$node->stop;
+	foreach my $file (@files)
+	{
+		truncate($file, $size) or die "could not extend $file: $!";
+	}
+	$node->start;
+	return;
+}
+
+# A session whose queries are answered by the index where it can answer them.
+sub index_session
+{
+	my ($node) = @_;
+	my $session = $node->background_psql('postgres');
+	$session->query_safe('SET enable_seqscan = off');
+	return $session;
+}
+
+# The same, with a snapshot of this moment.
+sub old_snapshot
+{
+	my ($node) = @_;
+	my $session = index_session($node);
+	$session->query_safe('BEGIN ISOLATION LEVEL REPEATABLE READ');
+	$session->query_safe('SELECT count(*) FROM pg_class');
+	return $session;
+}
+
+# Starts a statement that is expected to stop somewhere, in a session or in a new one, which is returned.
+sub start_in
+{
+	my ($session, $sql) = @_;
+	$session->query_until(qr/started/, "\\echo started\n$sql;\n\\echo finished\n");
+	return $session;
+}
+sub start_statement { my ($node, $sql) = @_; return start_in($node->background_psql('postgres', on_error_stop => 0), $sql); }
+
+sub new_gate { my ($node) = @_; return BloomidxTest::Gate->new($node); }
+
 # Start pgbench in the background with scripts given as name => [weight, text].  Returns a handle:
 # {harness, stdout, stderr}.
 sub start_pgbench
@@ -362,5 +441,90 @@ sub log_is_clean
 
 	return is(join("\n", @bad), '', "$what: no crash and no inconsistent page in the log of " . $node->name);
 }
+
+# Holds backends of a node at the points that src/debug.h names, for the extension bloomidx_debug: a backend that comes to a
+# point waits there while the session of this object holds the point's advisory lock.  Points are named "published" for
+# BX_PAUSE_PUBLISHED.
+
+package BloomidxTest::Gate;
+
+use File::Basename;
+use PostgreSQL::Test::Utils;
+
+# name => number, and "class" => the class of the advisory locks
+my %points = map { /^#define BX_PAUSE_(\w+)\s+(\d+)/ ? (lc $1 => $2) : () }
+  split /\n/, slurp_file(dirname(__FILE__) . '/../../src/debug.h');
+
+sub new
+{
+	my ($class, $node) = @_;
+	return bless { node => $node, session => $node->background_psql('postgres') }, $class;
+}
+
+sub lock_of
+{
+	my ($point) = @_;
+	return "$points{class}, " . ($points{$point} || die "src/debug.h has no point \"$point\"");
+}
+
+# Whoever comes to the point from now on, waits there.
+sub hold
+{
+	my ($self, $point) = @_;
+	$self->{session}->query_safe("SELECT pg_advisory_lock(@{[ lock_of($point) ]})");
+	return;
+}
+
+# All go on.
+sub release
+{
+	my ($self, $point) = @_;
+	$self->{session}->query_safe("SELECT pg_advisory_unlock(@{[ lock_of($point) ]})");
+	return;
+}
+
+# Those who wait go on, and wait when they come to the point again.
+sub release_once
+{
+	my ($self, $point) = @_;
+	my $lock = lock_of($point);
+	$self->{session}->query_safe("SELECT pg_advisory_unlock($lock), pg_advisory_lock($lock)");
+	return;
+}
+
+# SQL that is true of the lines of pg_locks of those who wait at the point.
+sub is_waiting
+{
+	my ($point) = @_;
+	my ($class, $number) = split /, /, lock_of($point);
+	return "locktype = 'advisory' AND classid = $class AND objid = $number AND NOT granted";
+}
+
+# How many wait at the point.
+sub waiting
+{
+	my ($self, $point) = @_;
+	return $self->{node}->safe_psql('postgres', "SELECT count(*) FROM pg_locks WHERE @{[ is_waiting($point) ]}");
+}
+
+# Waits until so many backends, 1 by default, wait at the point.
+sub wait_for
+{
+	my ($self, $point, $n) = @_;
+	$n ||= 1;
+	$self->{node}->poll_query_until('postgres', "SELECT count(*) >= $n FROM pg_locks WHERE @{[ is_waiting($point) ]}")
+	  or die "nobody came to $point";
+	return;
+}
+
+# Cancels the statements of those who wait at the point.
+sub cancel
+{
+	my ($self, $point) = @_;
+	$self->{node}->safe_psql('postgres', "SELECT pg_cancel_backend(pid) FROM pg_locks WHERE @{[ is_waiting($point) ]}");
+	return;
+}
+
+sub quit { my ($self) = @_; $self->{session}->quit; return; }
 
 1;
