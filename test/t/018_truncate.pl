@@ -18,23 +18,18 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 
 my $seconds = $ENV{BLOOMIDX_SECONDS} || 8;
-my $class = 1112034391;
-my %point = (search_slice => 1, published => 4, copied => 7, truncate => 8);
-my $page_size = 8192;
 
 my $node = new_node(
 	'primary',
 	init => [ allows_streaming => 1 ],
 	extension => 'bloomidx_debug',
 	conf => "wal_consistency_checking = 'generic'\nlog_min_messages = debug1\nwal_keep_size = 2GB\n");
-$node->backup('b');
-my $standby = PostgreSQL::Test::Cluster->new('standby');
-$standby->init_from_backup($node, 'b', has_streaming => 1);
-$standby->append_conf('postgresql.conf', "max_standby_streaming_delay = -1\nhot_standby_feedback = on\n");
-$standby->start;
+my $standby = new_standby($node, 'standby', conf => "max_standby_streaming_delay = -1\nhot_standby_feedback = on\n");
+my $page_size = page_size($node);
+my $gate = new_gate($node);
 
 sub query { return $node->safe_psql('postgres', $_[0]); }
-sub catch_up { $node->wait_for_catchup($standby, 'replay', $node->lsn('insert')); return; }
+sub start { return start_statement($node, $_[0]); }
 
 sub pages
 {
@@ -42,36 +37,12 @@ sub pages
 	return ($where || $node)->safe_psql('postgres', "SET lock_timeout = '30s'; SELECT pg_relation_size('$index') / $page_size");
 }
 
-# The session that holds the gates.
-my $gate = $node->background_psql('postgres');
-
-sub close_gate { $gate->query_safe("SELECT pg_advisory_lock($class, $point{$_[0]})"); return; }
-sub open_gate { $gate->query_safe("SELECT pg_advisory_unlock($class, $point{$_[0]})"); return; }
-
-sub wait_at
-{
-	my ($where) = @_;
-	$node->poll_query_until('postgres',
-		"SELECT count(*) > 0 FROM pg_locks WHERE locktype = 'advisory' AND classid = $class AND objid = $point{$where} AND NOT granted")
-	  or die "nobody came to $where";
-	return;
-}
-
-# Starts a statement in a new session that is expected to stop somewhere.
-sub start
-{
-	my ($sql) = @_;
-	my $session = $node->background_psql('postgres', on_error_stop => 0);
-	$session->query_until(qr/started/, "\\echo started\n$sql;\n\\echo finished\n");
-	return $session;
-}
-
 # All dies at once, and comes back.
 sub crash
 {
 	kill9_all($node);
 	$node->start;
-	$gate = $node->background_psql('postgres');
+	$gate = new_gate($node);
 	return;
 }
 
@@ -126,13 +97,12 @@ query('VACUUM plain');
 is(pages('plain_k'), $size, 'VACUUM gives them back');
 is(query("SELECT free_pages FROM bloomidx_info('plain_k')"), 0, 'and none is thought to be free');
 is_good('plain', 'truncated');
-catch_up();
+catch_up($node, $standby);
 is(pages('plain_k', $standby), $size, 'the standby does, too');
 is_good('plain', 'truncated, on the standby', $standby);
 
 # a session that knows the index as it was
-my $session = $node->background_psql('postgres');
-$session->query_safe('SET enable_seqscan = off');
+my $session = index_session($node);
 add_tail('plain_k', 100);
 is($session->query_safe('SELECT count(*) FROM plain WHERE k = 77'), 1, 'a session has seen the large index');
 query('VACUUM plain');
@@ -172,8 +142,7 @@ is(pages('plain_k'), $size + 150, 'and gives nothing back');
 query('DROP INDEX plain_1, plain_2');
 
 # Somebody has a lock
-$session = $node->background_psql('postgres');
-$session->query_safe('SET enable_seqscan = off');
+$session = index_session($node);
 $session->query_safe('BEGIN');
 is($session->query_safe('SELECT count(*) FROM plain WHERE k = 7'), 1, 'a transaction has looked into the index');
 query("SET statement_timeout = '60s'; VACUUM plain");
@@ -224,23 +193,21 @@ add_behind(3001);
 cmp_ok(pages('moved_k'), '>', $size + 200, 'filters at the end');
 
 # A search that has read the directory before, and looks at the slices afterwards
-close_gate('search_slice');
-my $search = $node->background_psql('postgres');
-$search->query_safe('SET enable_seqscan = off');
-$search->query_until(qr/started/, "\\echo started\nSELECT 'found ' || count(*) FROM moved WHERE k = 3851;\n");
-wait_at('search_slice');
+$gate->hold('search_slice');
+my $search = start_in(index_session($node), "SELECT 'found ' || count(*) FROM moved WHERE k = 3851");
+$gate->wait_for('search_slice');
 
 # Inserts while the copy is there
-close_gate('copied');
+$gate->hold('copied');
 my $vacuum = start('VACUUM moved');
-wait_at('copied');
+$gate->wait_for('copied');
 query('INSERT INTO moved VALUES (-1)');
 
 # what is left of the rows fits on their pages, so keys come to all segments that may be moved
 query('UPDATE moved SET k = -k, pad = NULL WHERE k > 2000 AND k % 3 = 0');
-open_gate('copied');
+$gate->release('copied');
 $vacuum->quit;
-open_gate('search_slice');
+$gate->release('search_slice');
 like($search->query("SELECT 'done'"), qr/found 1/, 'a search beside the move');
 $search->quit;
 is_good('moved', 'moved');
@@ -249,15 +216,15 @@ is(query("SELECT bool_and(first_index_block < $size + 50) FROM bloomidx_segments
 query('VACUUM moved');
 cmp_ok(pages('moved_k'), '<', $size + 50, 'and the file is short, when nobody searches');
 is_good('moved', 'moved and truncated');
-catch_up();
+catch_up($node, $standby);
 is(pages('moved_k', $standby), pages('moved_k'), 'on the standby, too');
 is_good('moved', 'moved and truncated, on the standby', $standby);
 
 # A crash with a copy that is not used yet
 add_behind(4001);
-close_gate('copied');
+$gate->hold('copied');
 $vacuum = start('VACUUM moved');
-wait_at('copied');
+$gate->wait_for('copied');
 query('INSERT INTO moved VALUES (-2)');
 crash();
 is_good('moved', 'killed with a copy');
@@ -292,9 +259,9 @@ is_good('crashed', 'killed after the index had grown again');
 
 # between the metapage and the truncation
 add_tail('crashed_k', 100);
-close_gate('truncate');
+$gate->hold('truncate');
 $vacuum = start('VACUUM crashed');
-wait_at('truncate');
+$gate->wait_for('truncate');
 is($node->psql('postgres', "SET lock_timeout = '200ms'; SELECT bloomidx_check('crashed_k')", stderr => \$stderr), 3,
 	'nobody looks into an index that is being truncated');
 query('SELECT pg_switch_wal()');
@@ -308,18 +275,18 @@ is(pages('crashed_k'), $grown, 'the next VACUUM truncates it');
 
 # cancelled there, which leaves no lock
 add_tail('crashed_k', 100);
-close_gate('truncate');
+$gate->hold('truncate');
 $vacuum = start('VACUUM crashed');
-wait_at('truncate');
-query("SELECT pg_cancel_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND classid = $class AND NOT granted");
+$gate->wait_for('truncate');
+$gate->cancel('truncate');
 like($vacuum->query("SELECT 'session ' || 'is usable'"), qr/session is usable/, 'session after cancel');
 is(query("SELECT count(*) FROM pg_locks WHERE relation IN ('crashed'::regclass, 'crashed_k'::regclass)"), 0, 'no lock is left');
 $vacuum->quit;
-open_gate('truncate');
+$gate->release('truncate');
 is_good('crashed', 'cancelled before the truncation');
 query('VACUUM crashed');
 is(pages('crashed_k'), $grown, 'and vacuumed');
-catch_up();
+catch_up($node, $standby);
 is(pages('crashed_k', $standby), $grown, 'the standby has followed');
 is_good('crashed', 'on the standby', $standby);
 
@@ -332,11 +299,9 @@ make_table('followed');
 $size = pages('followed_k');
 add_tail('followed_k', 100);
 query("SELECT bloomidx_summarize('followed_k')");
-catch_up();
+catch_up($node, $standby);
 is(pages('followed_k', $standby), $size + 100, 'the standby has free pages');
-my $reader = $standby->background_psql('postgres');
-$reader->query_safe('SET enable_seqscan = off');
-$reader->query_safe('BEGIN ISOLATION LEVEL REPEATABLE READ');
+my $reader = old_snapshot($standby);
 is($reader->query_safe('SELECT count(*) FROM followed WHERE k = 7'), 1, 'a transaction on the standby has looked into the index');
 query('VACUUM followed');
 is(pages('followed_k'), $size, 'the primary has truncated it');
@@ -347,7 +312,7 @@ is($reader->query_safe("SELECT pg_relation_size('followed_k') / $page_size"), $s
 is($reader->query_safe('SELECT count(*) FROM followed WHERE k IN (1, 8, 2500)'), 3, 'and the transaction finds its rows');
 is($reader->query_safe("SELECT bloomidx_check('followed_k')"), 2500, 'bloomidx_check is content');
 $reader->query_safe('COMMIT');
-catch_up();
+catch_up($node, $standby);
 is(pages('followed_k', $standby), $size, 'then it truncates, too');
 is($reader->query_safe('SELECT count(*) FROM followed WHERE k IN (1, 8, 2500)'), 3, 'and the session goes on');
 $reader->quit;
@@ -362,13 +327,13 @@ query('CREATE TABLE busy (k int, pad text) WITH (fillfactor = 50);'
 	  . "INSERT INTO busy SELECT 1000000 + i, '' FROM generate_series(1, 4000) i;");
 add_tail('busy_k', 100);
 $size = pages('busy_k');
-close_gate('published');
+$gate->hold('published');
 $vacuum = start('VACUUM busy');
-wait_at('published');
+$gate->wait_for('published');
 
 # on to the next index, whose rebuild stops at the same place
-$gate->query_safe("SELECT pg_advisory_unlock($class, $point{published}), pg_advisory_lock($class, $point{published})");
-wait_at('published');
+$gate->release_once('published');
+$gate->wait_for('published');
 cmp_ok(pages('busy_k'), '<', $size - 90, 'one index is truncated');
 is( query("SELECT phase FROM pg_stat_progress_vacuum WHERE relid = 'busy'::regclass"),
 	'cleaning up indexes', 'and VACUUM goes on to show its progress');
@@ -381,7 +346,7 @@ cmp_ok(pages('busy_k', $standby), '<', $size - 90, 'on the standby it is truncat
 is($standby->psql('postgres', "SET enable_seqscan = off; SET lock_timeout = '10s'; SELECT k FROM busy WHERE k = 7", stdout => \$stdout),
 	0, 'and can be used there');
 is($stdout, 7, 'and finds rows');
-open_gate('published');
+$gate->release('published');
 $vacuum->quit;
 query('DROP INDEX busy_2');
 is_good('busy', 'after that');
@@ -398,12 +363,12 @@ query('CREATE TABLE picky (k int, t text, pad text) WITH (fillfactor = 50);'
 	  . "CREATE FUNCTION write_pages(regclass, bytea) RETURNS void LANGUAGE c STRICT AS 'pagefile';"
 	  . "SELECT write_pages(reltoastrelid, decode(repeat('00', pg_relation_size(reltoastrelid)::int), 'hex'))"
 	  . " FROM pg_class WHERE relname = 'picky'");
-close_gate('published');
+$gate->hold('published');
 $vacuum = start('VACUUM picky');
-wait_at('published');
+$gate->wait_for('published');
 is( query("SELECT phase, heap_blks_total > 0 FROM pg_stat_progress_vacuum WHERE relid = 'picky'::regclass"),
 	'cleaning up indexes|t', 'progress after a rebuild that failed');
-open_gate('published');
+$gate->release('published');
 $vacuum->quit;
 like(slurp_file($node->logfile), qr/WARNING:  could not rebuild filters of index "picky_1": missing chunk number 0/, 'it had failed');
 query('DROP TABLE picky');
@@ -452,7 +417,7 @@ cmp_ok($truncations, '>', 0, 'the index was truncated beside the clients');
 query('VACUUM churn');
 note query("SELECT index_pages || ' pages, of them free: ' || free_pages FROM bloomidx_info('churn_k')");
 all_rows_found($node, 'churn', $_, 'churn_k', 10000, 'after the clients') foreach 'k', 't';
-catch_up();
+catch_up($node, $standby);
 all_rows_found($standby, 'churn', $_, 'churn_k', 10000, 'after the clients, on the standby') foreach 'k', 't';
 
 #
@@ -474,7 +439,7 @@ like(slurp_file($node->logfile), qr/page \d+ of relation \S+ is uninitialized/, 
 is_good('torn', 'after a crash without full_page_writes');
 $node->append_conf('postgresql.conf', "full_page_writes = on\nwal_consistency_checking = 'generic'\n");
 $node->reload;
-catch_up();
+catch_up($node, $standby);
 
 #
 # --- Failover

@@ -9,9 +9,6 @@ use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-# A place named in src/debug.h: the first shadow is published, and not filled yet.
-my ($class, $published) = (1112034391, 4);
-
 my $node = new_node('altered', extension => 'bloomidx_debug', conf => "fsync = off\n");
 
 # Wide rows with one value, whose filters are small; then the pages are filled with many values.
@@ -27,16 +24,14 @@ VACUUM (INDEX_CLEANUP off) t;
 INSERT INTO t SELECT ROW(i, i)::comp, '' FROM generate_series(1, 30000) i;
 });
 
-my $gate = $node->background_psql('postgres');
-$gate->query_safe("SELECT pg_advisory_lock($class, $published)");
-my $vacuum = $node->background_psql('postgres', on_error_stop => 0);
-$vacuum->query_until(qr/started/, "\\echo started\nVACUUM (INDEX_CLEANUP on) t;\n\\echo finished\n");
-$node->poll_query_until(
-	'postgres', "SELECT count(*) = 1 FROM pg_locks
-	WHERE locktype = 'advisory' AND classid = $class AND objid = $published AND NOT granted") or die 'VACUUM rebuilds nothing';
+# VACUUM waits when the first shadow is published, and not filled yet.
+my $gate = new_gate($node);
+$gate->hold('published');
+my $vacuum = start_statement($node, 'VACUUM (INDEX_CLEANUP on) t');
+$gate->wait_for('published');
 $node->safe_psql('postgres', 'ALTER TYPE comp ADD ATTRIBUTE z text');
 $node->safe_psql('postgres', "INSERT INTO t SELECT ROW(i, i, 'zz')::comp, '' FROM generate_series(1, 20000) i");
-$gate->query_safe("SELECT pg_advisory_unlock($class, $published)");
+$gate->release('published');
 $vacuum->quit;
 $gate->quit;
 
