@@ -284,13 +284,13 @@ sub all_rows_found
 
 sub page_size { my ($node) = @_; return $node->safe_psql('postgres', 'SHOW block_size'); }
 
-# Adds empty pages to the file of a relation, as a table has them that was extended by somebody who failed then, until it
-# has so many.  The server is restarted for it.
+# Adds empty pages to the files of relations until each has $npages pages.  The server is restarted for that.
 sub extend_file
 {
 	my ($node, $dbname, $npages, @relations) = @_;
 	my $size = $npages * page_size($node);
-	my @files = map { $node->data_dir . '/' . $node->safe_psql($dbname, "SELECT pg_relation_filepath('$_')") } @relations;
+	my @files = map { $node->data_dir . "/$_" } split /\n/,
+	  $node->safe_psql($dbname, join '', map { "SELECT pg_relation_filepath('$_');" } @relations);
 
 	$node->stop;
 	foreach my $file (@files)

@@ -1224,13 +1224,10 @@ SKIP:
 	skip 'one round only', 3 if defined $only_round;
 
 	my $insert = "INSERT INTO sparse SELECT i, (i * 7919) %% 100, repeat('x', 4200) FROM generate_series(%d, %d) i";
-	my $file = $node->safe_psql('w0',
+	$node->safe_psql('w0',
 			"CREATE TABLE sparse (k int, n int, pad text); ALTER TABLE sparse ALTER pad SET STORAGE PLAIN;"
-		  . "CREATE INDEX sparse_ix ON sparse " . using_index('k, n', pages_per_range => 1) . ';'
-		  . "SELECT pg_relation_filepath('sparse')");
-	$node->stop;
-	truncate($node->data_dir . "/$file", 120_000 * 8192) or die "could not extend $file: $!";
-	$node->start;
+		  . "CREATE INDEX sparse_ix ON sparse " . using_index('k, n', pages_per_range => 1));
+	extend_file($node, 'w0', 120_000, 'sparse');
 
 	my @queries = map { quoted("$answer FROM sparse t WHERE $_") } 'k = 200', 'k IN (3, 150, 450, 99999)', 'n = 5', 'n = -1 AND k = 7';
 	my $compare = 'SELECT * FROM oracle_compare(\'sparse_ix\', array_fill(NULL::text, ARRAY[4]), ARRAY['

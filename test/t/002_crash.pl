@@ -35,10 +35,7 @@ my $primary = new_node(
 	'primary',
 	init => [ allows_streaming => 1 ],
 	conf => "wal_keep_size = 1GB\n");
-my $backup = $primary->backup('b');
-my $standby = PostgreSQL::Test::Cluster->new('standby');
-$standby->init_from_backup($primary, 'b', has_streaming => 1);
-$standby->start;
+my $standby = new_standby($primary, 'standby');
 
 # Tables of a round: indexed while empty, indexed with rows, indexed anew while the clients insert; one with many small
 # rows whose filters VACUUM rebuilds again and again; and unlogged ones, one indexed while empty, one with rows.

@@ -16,10 +16,7 @@ my $primary = new_node(
 	'primary',
 	init => [ allows_streaming => 1 ],
 	conf => "wal_consistency_checking = 'generic'\nmax_standby_streaming_delay = -1\n");
-$primary->backup('b');
-my $standby = PostgreSQL::Test::Cluster->new('standby');
-$standby->init_from_backup($primary, 'b', has_streaming => 1);
-$standby->start;
+my $standby = new_standby($primary, 'standby');
 
 # One table is indexed while empty, the other one with rows in it.
 my $new_row = "SELECT gen_random_uuid(), (random() * 1e9)::int, md5(random()::text), repeat('x', (random() * 4000)::int)";
@@ -50,8 +47,7 @@ $primary->safe_psql('postgres',
 		"CREATE TABLE changed AS SELECT i AS k, i AS n FROM generate_series(1, 3000) i;"
 	  . "CREATE INDEX changed_old ON changed " . using_index('k', pages_per_range => 1) . ';');
 $primary->wait_for_catchup($standby);
-my $old = $standby->background_psql('postgres', on_error_stop => 1);
-$old->query_safe('BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM changed');
+my $old = old_snapshot($standby);
 $primary->safe_psql('postgres', q{
 BEGIN;
 DELETE FROM changed WHERE k % 3 = 0;

@@ -72,10 +72,7 @@ CREATE TABLE t (id int, k uuid, n int, pad text) WITH (fillfactor = 50, vacuum_t
 INSERT INTO t $row FROM generate_series(1, $half) id;
 CREATE TABLE btree AS SELECT g FROM generate_series(1, 1000) g;
 CREATE INDEX btree_i ON btree (g)});
-my $heap_file = $node->data_dir . '/' . $node->safe_psql('postgres', "SELECT pg_relation_filepath('t')");
-$node->stop;
-truncate($heap_file, 4200 * $page_size) or die "could not extend $heap_file: $!";
-$node->start;
+extend_file($node, 'postgres', 4200, 't');
 
 # The pages of an index, and its file.
 sub image

@@ -58,13 +58,7 @@ my @changes = (
 		'VACUUM old'
 	],
 	'VACUUM FULL' => ['VACUUM FULL old']);
-my @readers;
-foreach (1 .. @changes / 2)
-{
-	my $session = $node->background_psql('postgres', on_error_stop => 1);
-	$session->query_safe('BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1');
-	push @readers, $session;
-}
+my @readers = map { old_snapshot($node) } 1 .. @changes / 2;
 while (my ($what, $statements) = splice @changes, 0, 2)
 {
 	my $session = shift @readers;
@@ -94,8 +88,7 @@ foreach my $command ('CREATE INDEX CONCURRENTLY old_late ON old ' . using_index(
 	my $write = "INSERT INTO old SELECT i, i FROM generate_series(20001, 20500) i; UPDATE old SET k = k + 100000 WHERE k %% 7 = %d";
 	$writer->query_safe('BEGIN; ' . sprintf($write, 1));
 
-	my $builder = $node->background_psql('postgres', on_error_stop => 1);
-	$builder->query_until(qr/started/, "\\echo started\n$command;\n\\echo finished\n");
+	my $builder = start_in($node->background_psql('postgres', on_error_stop => 1), $command);
 	$node->poll_query_until('postgres',
 		"SELECT count(*) > 0 FROM pg_stat_activity WHERE query LIKE '%INDEX CONCURRENTLY%' AND wait_event_type = 'Lock'"
 		  . " AND pid <> pg_backend_pid()") or die 'timed out waiting for the build to wait';

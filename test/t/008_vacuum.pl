@@ -70,7 +70,7 @@ foreach my $cycle (1 .. 10)
 }
 note "index pages after each cycle: @size";
 cmp_ok($size[9], '<=', 1.3 * $size[2], 'index under updates stops growing');
-my $rate = query("SELECT false_positives('churn', (pg_relation_size('churn') / 8192)::int)");
+my $rate = query("SELECT false_positives('churn', @{[ pages('churn') ]})");
 note "false-positive rate $rate, target $target";
 cmp_ok($rate, '<=', 2.5 * $target, 'filters are good after updates and VACUUM');
 cmp_ok($rate, '>', $target / 100, 'the rate was measured');
@@ -154,9 +154,7 @@ query(q{
 CREATE TABLE doubtful (id uuid, n int, pad text);
 INSERT INTO doubtful SELECT gen_random_uuid(), i, repeat('x', 100) FROM generate_series(1, 20000) i;
 });
-my $holder = $node->background_psql('postgres');
-$holder->query_safe('BEGIN ISOLATION LEVEL REPEATABLE READ');
-$holder->query_safe('SELECT count(*) FROM pg_class');
+my $holder = old_snapshot($node);
 query(qq{
 DELETE FROM doubtful WHERE n % 100 = 0;
 CREATE INDEX doubtful_id ON doubtful @{[ using_index('(n + 1)', pages_per_range => 1) ]};

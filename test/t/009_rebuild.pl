@@ -41,11 +41,7 @@ VACUUM churn_block;
 CREATE SEQUENCE serial;
 CREATE TABLE repairs (n int, at timestamptz DEFAULT clock_timestamp());
 });
-$primary->backup('b');
-my $standby = PostgreSQL::Test::Cluster->new('standby');
-$standby->init_from_backup($primary, 'b', has_streaming => 1);
-$standby->append_conf('postgresql.conf', "hot_standby_feedback = on\nmax_standby_streaming_delay = -1\n");
-$standby->start;
+my $standby = new_standby($primary, 'standby', conf => "hot_standby_feedback = on\nmax_standby_streaming_delay = -1\n");
 
 my %write = (
 	insert => [

@@ -307,13 +307,6 @@ my @cases = sort keys %damages;
 my @tables = ('good', 'other', 'block_good', 'block_other', @cases);
 my $rows = 9000;
 
-sub query_paths
-{
-	my ($suffix) = @_;
-	return map { split /\|/ } split /\n/,
-	  $node->safe_psql('postgres', join '', map { "SELECT '$_', pg_relation_filepath('$_$suffix');" } @tables);
-}
-
 # The tables are extended with empty pages, so that they need not be large to have a summary.
 $node->safe_psql(
 	'postgres', join '',
@@ -322,18 +315,13 @@ $node->safe_psql(
 		"CREATE TABLE $_ (id int, k uuid, pad text) WITH (fillfactor = 60);"
 		  . "INSERT INTO $_ SELECT i, md5($salt i::text)::uuid, repeat('x', 150) FROM generate_series(1, $rows) i;"
 	} @tables);
-my %heap_file = query_paths('');
-$node->stop;
-foreach my $file (values %heap_file)
-{
-	truncate($node->data_dir . "/$file", 4200 * $page_size) or die "could not extend $file: $!";
-}
-$node->start;
+extend_file($node, 'postgres', 4200, @tables);
 $node->safe_psql('postgres',
 	join '', map { "CREATE INDEX ${_}_ix ON $_ "
 		  . 'USING bloomidx (k) WITH (pages_per_range = 1, false_positive_rate = 0.00001, layout = '
 		  . (/^block_/ ? 'block' : 'partitioned') . ');' } @tables);
-my %index_file = query_paths('_ix');
+my %index_file = map { split /\|/ } split /\n/,
+  $node->safe_psql('postgres', join '', map { "SELECT '$_', pg_relation_filepath('${_}_ix');" } @tables);
 $node->stop;
 my %yesterday = map { $_ => slurp_file($node->data_dir . "/$index_file{$_}") } keys %index_file;
 $node->start;
@@ -415,10 +403,7 @@ $node->safe_psql('postgres', join '', map { "REINDEX INDEX ${_}_ix;\n" } @cases)
 # Pages that nobody names are no damage, but worth a notice; VACUUM finds them.
 #
 
-$node->stop;
-my $path = $node->data_dir . '/' . $index_file{good};
-truncate($path, (-s $path) + 3 * $page_size) or die "could not extend $path: $!";
-$node->start;
+extend_file($node, 'postgres', $node->safe_psql('postgres', "SELECT pg_relation_size('good_ix')") / $page_size + 3, 'good_ix');
 my ($stdout, $stderr);
 $node->psql('postgres', "SELECT bloomidx_check('good_ix')", stdout => \$stdout, stderr => \$stderr);
 like($stderr, qr/NOTICE:  index "good_ix" has 3 pages that no directory entry references/, 'a notice of pages that nothing names');
@@ -462,10 +447,7 @@ CREATE INDEX logged_x ON logged USING bloomidx ((id + 1)) WHERE id > 5000;
 CREATE UNLOGGED TABLE unlogged AS SELECT i AS id FROM generate_series(1, 10000) i;
 CREATE INDEX unlogged_i ON unlogged USING bloomidx (id);
 });
-$primary->backup('b');
-my $standby = PostgreSQL::Test::Cluster->new('standby');
-$standby->init_from_backup($primary, 'b', has_streaming => 1);
-$standby->start;
+my $standby = new_standby($primary, 'standby');
 $primary->safe_psql('postgres', 'INSERT INTO logged SELECT i FROM generate_series(10001, 12000) i');
 $primary->wait_for_catchup($standby);
 is( $standby->safe_psql('postgres', "SELECT bloomidx_check('logged_i'), bloomidx_check('logged_x'), bloomidx_check('logged_i', false), bloomidx_check('logged_b')"),

@@ -12,15 +12,16 @@ use BloomidxTest;
 
 plan skip_all => 'there is no prlimit' if system('prlimit --version >/dev/null 2>&1') != 0;
 
-# WAL must fit in files below the limit
-my $limit = 150 * 8192;
 my $node = new_node('full', init => [ extra => ['--wal-segsize=1'] ], conf => q{
 min_wal_size = 2MB
 wal_level = replica
 max_parallel_maintenance_workers = 0
 bgwriter_lru_maxpages = 0
 });
-plan skip_all => 'sizes are for pages of 8 kB' if $node->safe_psql('postgres', 'SHOW block_size') != 8192;
+plan skip_all => 'sizes are for pages of 8 kB' if page_size($node) != 8192;
+
+# WAL must fit in files below the limit
+my $limit = 150 * page_size($node);
 
 # The limit as it is here, in bytes or "unlimited"
 chomp(my $usual = `prlimit --fsize --output=SOFT --noheadings --raw`);

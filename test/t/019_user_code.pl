@@ -355,7 +355,7 @@ foreach my $call ('bloomidx_summarize', 'bloomidx_check')
 {
 	my $sleeper = $node->background_psql('postgres', on_error_stop => 0);
 	$sleeper->query_safe("SET calls.sleeps = 'yes'");
-	$sleeper->query_until(qr/started/, "\\echo started\nSELECT $call('w_expression');\n");
+	start_in($sleeper, "SELECT $call('w_expression')");
 	$node->poll_query_until('postgres',
 		"SELECT count(*) = 1 FROM pg_stat_activity WHERE query ~ '^SELECT $call' AND wait_event = 'PgSleep'");
 	is(query("SET statement_timeout = '30s'; INSERT INTO w SELECT i FROM generate_series(1, 1000) i;
