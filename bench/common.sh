@@ -1,4 +1,4 @@
-# Sourced by bench/demo, bench/compare and bench/build: a throw-away server with bench/measure.sql, and a loaded table.
+# Sourced by all benchmarks: a throw-away server with bench/timing.sql and, for most, bench/measure.sql and a loaded table.
 
 . "$(dirname "${BASH_SOURCE[0]}")/../test/harness.sh"
 
@@ -34,7 +34,7 @@ buffers_mb()	# MOST
 	awk -v most="$1" '/^MemTotal:/ { mb = int($2 / 4096); print mb < most ? mb : most }' /proc/meminfo
 }
 
-# server_create SETTING...: a server with the empty table "item"
+# server_create SETTING...: a server that can take times
 server_create()
 {
 	"$top/test/setup" ${setup_tools:-}
@@ -43,7 +43,7 @@ server_create()
 	postgres_copy
 	extension_install
 	server_start server "jit = off" "$@"
-	sql -f src/bench/measure.sql
+	sql -f src/bench/timing.sql
 }
 
 # Adds rows to "item", until it has so many, and chooses the keys to look for.
@@ -72,6 +72,7 @@ bench_start()
 	shift
 	check_number ROWS "$rows"
 	server_create "$@"
+	sql -f src/bench/measure.sql
 	load_items 0 "$rows"
 	sql -At -c "SELECT format('%s rows (uuid, timestamp, text), %s, %s rows a page; PostgreSQL %s',
 		to_char($rows, 'FM999,999,999,999'), pg_size_pretty(pg_relation_size('item')),

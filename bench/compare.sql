@@ -1,4 +1,4 @@
--- What bench/compare measures, beside measure.sql.  Every measurement is one row of "result".
+-- What bench/compare measures, beside timing.sql and measure.sql.  Every measurement is one row of "result".
 --
 -- The settings bench.rows and bench.turn say how many rows "item" has, and which repetition this is; turn 0 warms up and
 -- is not recorded.  Nor is what is unknown (NULL).
@@ -75,7 +75,7 @@ RETURNS void LANGUAGE sql
 BEGIN ATOMIC
 	INSERT INTO result
 		SELECT scenario, metric, index, current_setting('bench.rows')::bigint, turn, value, unit, plan
-		FROM (SELECT current_setting('bench.turn')::int AS turn) s WHERE turn > 0 AND value IS NOT NULL;
+		FROM this_turn() turn WHERE turn > 0 AND value IS NOT NULL;
 END;
 
 CREATE FUNCTION peer_of(scene text, name text) RETURNS peer LANGUAGE sql
@@ -86,9 +86,6 @@ RETURN replace(p.scene, ' ', '_') || '_' || p.ord;
 
 CREATE FUNCTION table_of(p peer) RETURNS text LANGUAGE sql
 RETURN (SELECT tab FROM scene WHERE name = p.scene);
-
-CREATE FUNCTION seconds_since(started timestamptz) RETURNS float8 LANGUAGE sql
-RETURN extract(epoch FROM clock_timestamp() - started);
 
 CREATE FUNCTION create_index(p peer, tab text) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
@@ -169,7 +166,7 @@ DECLARE
 	budget CONSTANT float8 := 2e5;
 	wanted CONSTANT bool := metric = 'hit';
 	keys text[] := ARRAY(SELECT key FROM sought s WHERE s.scene = p.scene AND s.present = wanted
-		ORDER BY hashtext(key || current_setting('bench.turn')));
+		ORDER BY hashtext(key || this_turn()));
 	used text := force_index(p, lookup_statement(p, keys[1]));
 	us float8;
 	scans bigint := scans_of(p);
@@ -178,16 +175,14 @@ BEGIN
 	us := timed_lookups(keys[1:1], wanted);
 	IF us < budget THEN
 		us := timed_lookups(keys[1:3], wanted);
-		keys := keys[1:greatest(3, budget / us)::int];
-		PERFORM timed_lookups(keys, wanted);
-		us := timed_lookups(keys, wanted);
+		us := timed_lookups_warm(keys[1:greatest(3, budget / us)::int], wanted);
 	END IF;
 	IF scans_of(p) = scans THEN
 		RAISE EXCEPTION '"%" was not used', p.name;
 	END IF;
 	PERFORM record(scenario, metric, p.name, us, 'us', used);
 
-	IF wanted AND current_setting('bench.turn') = '1' THEN
+	IF wanted AND this_turn() = 1 THEN
 		keys := keys[1:greatest(2, least(50, budget / us))::int];
 		PERFORM record(scenario, 'index pages', p.name, avg(index_pages), 'pages', used),
 			record(scenario, 'heap pages', p.name, avg(heap_pages), 'pages', used)
@@ -196,35 +191,21 @@ BEGIN
 	SET LOCAL enable_seqscan = on;
 END $$;
 
--- Microseconds per statement: takes them in turn for so many seconds.  Each must count so many rows.
-CREATE FUNCTION timed_queries(statements text[], expected bigint, seconds float8) RETURNS float8 LANGUAGE plpgsql AS $$
-DECLARE
-	started timestamptz := clock_timestamp();
-	executed int := 0;
-	counted bigint;
-BEGIN
-	LOOP
-		EXECUTE statements[executed % cardinality(statements) + 1] INTO counted;
-		executed := executed + 1;
-		IF counted <> expected THEN
-			RAISE EXCEPTION '% rows, not %, from: %', counted, expected, statements[1];
-		END IF;
-		EXIT WHEN seconds_since(started) > seconds;
-	END LOOP;
-	RETURN seconds_since(started) * 1e6 / executed;
-END $$;
-
--- Times such statements, planned each time, as the planner wants them.  The first is to warm up, unless it takes long.
+-- Times such statements, planned each time, as the planner wants them: all in turn, for the time of the budget.  The first
+-- is to warm up, unless it takes long.  Each must count so many rows.
 CREATE FUNCTION measure_queries(p peer, metric text, statements text[], expected bigint) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-	budget CONSTANT float8 := 0.2;
+	budget CONSTANT float8 := 2e5;
 	used text := jsonb_path_query_first(explain(statements[1]),
 		'$.** ? (@."Relation Name" == "item")."Node Type"') #>> '{}';
-	us float8 := timed_queries(statements, expected, 0);
+	us float8;
 BEGIN
-	IF us < budget * 1e6 THEN
-		us := timed_queries(statements, expected, budget);
+	PERFORM create_timed_loop('text', 'EXECUTE argument INTO counted');
+	us := timed_loop(statements[1:1], expected, expected);
+	IF us < budget THEN
+		us := timed_loop(ARRAY(SELECT statements[i % cardinality(statements) + 1] FROM generate_series(1, ceil(budget / us)::int) i),
+			expected, expected);
 	END IF;
 	PERFORM record('lookup', metric, p.name, us, 'us', used);
 END $$;
@@ -350,7 +331,7 @@ END $$;
 CREATE FUNCTION measure_cold_lookups(p peer, n int) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
 	statements text[] := ARRAY(SELECT lookup_statement(p, key) FROM sought WHERE scene = p.scene AND present
-		ORDER BY hashtext(key || current_setting('bench.turn')) LIMIT n);
+		ORDER BY hashtext(key || this_turn()) LIMIT n);
 	used text := force_index(p, statements[1]);
 BEGIN
 	PERFORM record('cold', 'lookup', p.name, avg(ms) * 1000, 'us', used),

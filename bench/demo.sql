@@ -1,4 +1,4 @@
--- What bench/demo measures and prints, beside measure.sql.
+-- What bench/demo measures and prints, beside timing.sql and measure.sql.
 
 CREATE TABLE result (
 	name text PRIMARY KEY,
@@ -17,8 +17,7 @@ DECLARE
 	estimate float8;
 	rounds int;
 BEGIN
-	PERFORM timed_lookups(keys[1:3], present);
-	estimate := timed_lookups(keys[1:3], present);
+	estimate := timed_lookups_warm(keys[1:3], present);
 	keys := keys[1:greatest(5, 2e6 / estimate)::int];
 	rounds := greatest(3, 5e5 / (estimate * cardinality(keys)));
 
@@ -34,16 +33,12 @@ CREATE PROCEDURE measure(index_name text) LANGUAGE plpgsql AS $$
 DECLARE
 	p peer;
 	r result;
-	started timestamptz;
 BEGIN
 	SELECT * INTO STRICT p FROM peer WHERE name = index_name;
 	r.name := p.name;
 	DROP INDEX IF EXISTS item_index;
 
-	started := clock_timestamp();
-	EXECUTE 'CREATE INDEX item_index ON item USING ' || p.definition;
-	COMMIT;
-	r.build := extract(epoch FROM clock_timestamp() - started);
+	CALL timed_build('item_index', 'item', p.definition, r.build);
 	r.bytes := pg_table_size('item_index');
 	ANALYZE item;
 

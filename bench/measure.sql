@@ -1,5 +1,5 @@
--- What bench/demo and bench/compare have in common: the table, the indexes to compare, and how lookups are timed.
--- A new index is one more row of "peer".
+-- What bench/demo, bench/compare and bench/build have in common, beside timing.sql: the table, the indexes to compare, and
+-- the pages that lookups read.
 
 CREATE EXTENSION bloomidx;
 CREATE EXTENSION bloom;
@@ -15,18 +15,7 @@ BEGIN ATOMIC
 		FROM generate_series(first, last) i;
 END;
 
--- What is looked up: keys of some type, in some table.
-CREATE TABLE scene (name text PRIMARY KEY, tab text NOT NULL, key_type text NOT NULL);
 INSERT INTO scene VALUES ('id', 'item', 'uuid');
-
-CREATE TABLE peer (
-	ord int GENERATED ALWAYS AS IDENTITY,
-	scene text NOT NULL DEFAULT 'id' REFERENCES scene,
-	name text,
-	definition text,								-- what follows USING; NULL: no index
-	condition text NOT NULL DEFAULT 'id = $1',		-- of a lookup that this index can serve
-	PRIMARY KEY (scene, name)
-);
 
 -- "tuned": to the size of bloomidx, or as near as BRIN comes; 0.0001 is the least that it takes
 INSERT INTO peer (name, definition) VALUES
@@ -40,9 +29,6 @@ INSERT INTO peer (name, definition) VALUES
 INSERT INTO peer (name, definition, condition) VALUES
 	('contrib/bloom', 'bloom ((id::text)) WITH (length = 32, col1 = 10)', 'id::text = $1::text');
 
--- The keys to look up: the same for every index.
-CREATE TABLE sought (scene text, key text, present bool);
-
 CREATE PROCEDURE choose_keys(n int) LANGUAGE sql
 BEGIN ATOMIC
 	DELETE FROM sought WHERE scene = 'id';
@@ -51,48 +37,6 @@ BEGIN ATOMIC
 	INSERT INTO sought
 		SELECT 'id', gen_random_uuid(), false FROM generate_series(1, n);
 END;
-
--- Makes the function timed_lookups(keys, present) for one index: microseconds per lookup, in a loop in the server,
--- with a cached plan, so that no parsing, planning or network is in it.  Counting makes it go on after the first
--- match, as for a key that need not be unique, and the payload makes it visit the heap.  It fails if a lookup does
--- not find what it must.
-CREATE FUNCTION create_timed_lookups(p peer) RETURNS void LANGUAGE plpgsql AS $$
-DECLARE
-	s scene;
-BEGIN
-	SELECT * INTO STRICT s FROM scene WHERE name = p.scene;
-	EXECUTE format($body$
-		CREATE OR REPLACE FUNCTION timed_lookups(keys text[], present bool) RETURNS float8
-			LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan AS $f$
-		DECLARE
-			typed_keys %1$s[] := keys;
-			sought %1$s;
-			matches bigint;
-			started timestamptz := clock_timestamp();
-		BEGIN
-			FOREACH sought IN ARRAY typed_keys LOOP
-				SELECT count(payload) INTO matches FROM %2$I WHERE %3$s;
-				IF (matches > 0) <> present THEN
-					RAISE EXCEPTION 'key %% found %% times, in the table: %%', sought, matches, present;
-				END IF;
-			END LOOP;
-			RETURN extract(epoch FROM clock_timestamp() - started) * 1e6 / cardinality(keys);
-		END $f$
-	$body$, s.key_type, s.tab, replace(p.condition, '$1', 'sought'));
-END $$;
-
--- One lookup as a statement.
-CREATE FUNCTION lookup_statement(p peer, key text) RETURNS text LANGUAGE sql
-RETURN (SELECT format('SELECT payload FROM %I WHERE ', tab) ||
-	replace(p.condition, '$1', format('%L::%s', key, key_type)) FROM scene WHERE name = p.scene);
-
-CREATE FUNCTION explain(statement text, options text DEFAULT 'COSTS ON') RETURNS jsonb LANGUAGE plpgsql AS $$
-DECLARE
-	plan jsonb;
-BEGIN
-	EXECUTE format('EXPLAIN (%s, FORMAT JSON) %s', options, statement) INTO plan;
-	RETURN plan -> 0;
-END $$;
 
 -- Pages of the index of a plan that this transaction has touched.
 CREATE FUNCTION index_pages_touched(plan jsonb) RETURNS float8 LANGUAGE sql

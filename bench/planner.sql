@@ -1,7 +1,8 @@
--- Does the planner choose well?  Queries with default settings and with each way forced in turn.  Run by bench/planner.
+-- Does the planner choose well?  Queries with default settings and with each way forced in turn.  Run by bench/planner
+-- after timing.sql; needs the variable "rows".
 --
--- Each way is measured again and again, in turns with the others, and the median counts.  Where the planner has chosen the
--- same plan as the way that was fastest, the ratio is 1 and not what the clock makes of it.
+-- The median of the turns counts.  Where the planner has chosen the same plan as the way that was fastest, the ratio is 1
+-- and not what the clock makes of it.
 
 LOAD 'planhook';
 CREATE FUNCTION planned_index_pages(regclass) RETURNS float8 LANGUAGE c STRICT AS 'planhook';
@@ -36,11 +37,11 @@ CREATE INDEX tiny_id ON tiny USING bloomidx (id);
 VACUUM ANALYZE p;
 VACUUM ANALYZE tiny;
 
--- Runs a query once.
+-- Runs a query once.  The time is that of the execution alone, as the server takes it.
 CREATE FUNCTION run(query text, OUT ms float8, OUT plan jsonb, OUT index_pages float8) LANGUAGE plpgsql AS $$
 BEGIN
-	EXECUTE 'EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, SUMMARY ON, FORMAT JSON) ' || query INTO plan;
-	ms := (plan #>> '{0,Execution Time}')::float8;
+	plan := explain(query, 'ANALYZE, BUFFERS, TIMING OFF, SUMMARY ON');
+	ms := (plan ->> 'Execution Time')::float8;
 	index_pages := (SELECT sum(planned_index_pages((n ->> 'Index Name')::regclass))
 					FROM jsonb_path_query(plan, 'strict $.** ? (@."Node Type" == "Bitmap Index Scan")') n);
 END $$;
@@ -101,7 +102,7 @@ INSERT INTO query (sql) SELECT unnest(ARRAY[
 	'SELECT p.* FROM (SELECT id FROM k LIMIT 50) s JOIN p USING (id)',
 	format('SELECT * FROM tiny WHERE id = %s', list('id', 1))]);
 
-CREATE TABLE result (n int, forced text, ms float8, plan jsonb, index_pages float8);
+CREATE TABLE result (n int, forced text, turn int, ms float8, plan jsonb, index_pages float8);
 CREATE FUNCTION force(how text) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
 	PERFORM set_config('enable_seqscan', (how IN ('default', 'seqscan'))::text, false),
@@ -110,42 +111,30 @@ BEGIN
 		set_config('enable_indexonlyscan', (how IN ('default', 'btree'))::text, false),
 		set_config('planhook.hide', CASE how WHEN 'bloomidx' THEN 'btree' WHEN 'btree' THEN 'bloomidx' ELSE '' END, false);
 END $$;
-CREATE PROCEDURE measure_queries() LANGUAGE plpgsql AS $$
-DECLARE
-	q record;
-	how text;
-	fast float8;
-	first json;
+CREATE PROCEDURE measure(wanted int, how text) LANGUAGE plpgsql AS $$
 BEGIN
-	FOR q IN SELECT * FROM query ORDER BY n LOOP
-		-- the first run of each way is the warm-up
-		fast := 'infinity';
-		first := '{}';
-		FOREACH how IN ARRAY '{seqscan,bloomidx,btree,default}'::text[] LOOP
-			PERFORM force(how);
-			first := (first::jsonb || jsonb_build_object(how, (SELECT ms FROM run(q.sql))))::json;
-			fast := least(fast, (first ->> how)::float8);
-		END LOOP;
-		FOR i IN 1 .. CASE WHEN fast < 2 THEN 101 WHEN fast < 20 THEN 25 ELSE 7 END LOOP
-			FOREACH how IN ARRAY CASE WHEN i % 2 = 0 THEN '{default,seqscan,bloomidx,btree}'
-									ELSE '{btree,bloomidx,seqscan,default}' END::text[] LOOP
-				-- what is far behind need not be measured that often
-				CONTINUE WHEN i > 7 AND (first ->> how)::float8 > 5 * fast + 1;
-				PERFORM force(how);
-				INSERT INTO result SELECT q.n, how, r.* FROM run(q.sql) r;
-			END LOOP;
-		END LOOP;
-	END LOOP;
+	PERFORM force(how);
+	INSERT INTO result SELECT n, how, this_turn(), r.* FROM query, run(sql) r WHERE n = wanted;
 	PERFORM force('default');
 END $$;
+
+-- Statements that measure a query in turns, in some ways.
+CREATE FUNCTION turns_of(n int, ways text[], first int, last int) RETURNS SETOF text LANGUAGE sql
+RETURN turns(ARRAY(SELECT format('CALL measure(%s, %L)', n, how) FROM unnest(ways) how), first, last);
+
 SET max_parallel_workers_per_gather = 0;
-CALL measure_queries();
+SELECT turns_of(n, '{seqscan,bloomidx,btree,default}', 0, 7) FROM query ORDER BY n \gexec
+
+-- Quick queries need more turns, but not in a way that is far behind.
+SELECT turns_of(n, array_agg(forced) FILTER (WHERE ms <= 5 * fastest + 1), 8, CASE WHEN fastest < 2 THEN 101 ELSE 25 END)
+	FROM (SELECT n, forced, ms, min(ms) OVER (PARTITION BY n) AS fastest FROM result WHERE turn = 0) w
+	WHERE fastest < 20 GROUP BY n, fastest ORDER BY n \gexec
 
 -- The median of each way that could be forced.
 CREATE TABLE median AS
 	SELECT n, forced, percentile_cont(0.5) WITHIN GROUP (ORDER BY ms) AS ms, count(*) AS runs, (array_agg(plan))[1] AS plan,
 		(array_agg(index_pages))[1] AS index_expected
-	FROM result GROUP BY n, forced HAVING forced = 'default' OR way((array_agg(plan))[1]) = forced;
+	FROM result WHERE turn > 0 GROUP BY n, forced HAVING forced = 'default' OR way((array_agg(plan))[1]) = forced;
 CREATE VIEW judged AS
 	SELECT query.n, sql, way(chosen.plan) AS chosen, chosen.ms, fastest.forced AS fastest,
 		CASE WHEN shape(chosen.plan) = shape(fastest.plan) THEN 1 ELSE greatest(chosen.ms / fastest.ms, 1) END AS ratio,
