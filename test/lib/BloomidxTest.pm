@@ -412,7 +412,7 @@ sub indexes_are_good
 		$n += $checked;
 		push @failures, $failures if $failures;
 	}
-	return is(join("\n", @failures), '', "$what: bloomidx_check of $n indexes on " . $node->name);
+	return is(join("\n", @failures), '', "$what: bloomidx_check accepts all $n indexes of " . $node->name);
 }
 
 # How many files belong to nothing, but are not empty.  (Those of an index that was never committed are only truncated, and

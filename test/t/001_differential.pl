@@ -1117,7 +1117,7 @@ sub finish_round
 	my $file = "$PostgreSQL::Test::Utils::log_path/001_round_$run->{round}.sql";
 	append_to_file($file, $run->{script});
 	$failed_rounds++;
-	fail("round $run->{round} (BLOOMIDX_SEED=$seed BLOOMIDX_ROUND=$run->{round})");
+	fail("index and sequential scan agree in round $run->{round} (BLOOMIDX_SEED=$seed BLOOMIDX_ROUND=$run->{round})");
 	diag(join "\n", map { length > 1000 ? substr($_, 0, 1000) . '...' : $_ } @failures[ 0 .. ($#failures > 4 ? 4 : $#failures) ]);
 	diag("the script is $file");
 	return;
@@ -1145,10 +1145,10 @@ SKIP:
 	skip 'one round only', 4 if defined $only_round;
 	note join ', ', map { "$_ $total{$_}" } sort keys %total;
 	report('queries compared', $total{queries});
-	cmp_ok($total{queries}, '>=', $wanted, 'queries compared');
-	cmp_ok($total{used}, '>=', 0.6 * $total{queries}, 'most of them answered by the index');
-	cmp_ok($total{hits}, '>=', 0.2 * $total{queries}, 'enough of these found rows');
-	cmp_ok($total{misses}, '>=', 0.15 * $total{queries}, 'and enough found none');
+	cmp_ok($total{queries}, '>=', $wanted, 'as many queries are compared as are wanted');
+	cmp_ok($total{used}, '>=', 0.6 * $total{queries}, 'most queries are answered by the index');
+	cmp_ok($total{hits}, '>=', 0.2 * $total{queries}, 'enough queries find rows');
+	cmp_ok($total{misses}, '>=', 0.15 * $total{queries}, 'enough queries find no row');
 }
 
 #
@@ -1200,7 +1200,7 @@ SKIP:
 		my $got = $node->safe_psql('w0',
 			"SET effective_io_concurrency = $concurrency; $compare_big SELECT oracle_lost_rows('big', 'a', 'big_')");
 		my $n = @big_queries;
-		like($got, qr/^S\|$n\|$n\|\d+\|\d+\n0\z/, "big table after: $step");
+		like($got, qr/^S\|$n\|$n\|\d+\|\d+\n0\z/, "big table: index and sequential scan agree after: $step");
 		$concurrency *= 2;
 	}
 
@@ -1211,7 +1211,7 @@ SELECT oracle_force(true);
 EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF) SELECT * FROM big WHERE a IN (SELECT md5((-i)::text)::uuid FROM generate_series(1, 100) i)});
 	like($plan, qr/Bitmap Index Scan on big_grown .*loops=100\)/, 'big_grown is asked for 100 values that are not there');
 	my $pages = $plan =~ /Bitmap Index Scan on big_grown \(actual rows=([\d.]+)/ ? $1 : 16_000;
-	cmp_ok($pages, '<', 20, "which finds few of the 16,000 pages: $pages");
+	cmp_ok($pages, '<', 20, "of 16,000 pages few match values that are not there: $pages");
 }
 
 #
@@ -1244,7 +1244,7 @@ SKIP:
 		my $got = $node->safe_psql('w0',
 				"SET effective_io_concurrency = $concurrency; $compare"
 			  . "SELECT oracle_lost_rows('sparse', 'k', 'sparse_ix'), count(*) FROM sparse");
-		like($got, qr/^S\|4\|4\|\d\|\d\n0\|$rows\z/, "sparse table after: $statements[-1]");
+		like($got, qr/^S\|4\|4\|\d\|\d\n0\|$rows\z/, "sparse table: index and sequential scan agree after: $statements[-1]");
 	}
 	note 'pages of the sparse table: ' . $node->safe_psql('w0',
 		q{SELECT string_agg(format('%s rows in partition %s', n, p), ', ') FROM
@@ -1260,7 +1260,7 @@ my $temporary = join '', map {
 is( $node->safe_psql('w0',
 		"CREATE TEMP TABLE fleeting (k int) ON COMMIT DELETE ROWS; CREATE INDEX fleeting_i ON fleeting " . using_index('k') . ";\n$temporary"),
 	join("\n", ("0|1000\n0") x 3),
-	'ON COMMIT DELETE ROWS');
+	'an index that ON COMMIT DELETE ROWS empties finds every row of the next transaction');
 
 log_is_clean($node, 'differential');
 $node->stop;

@@ -137,11 +137,11 @@ foreach my $round (1 .. $rounds)
 	foreach my $name ('unlogged_fresh', 'unlogged_filled')
 	{
 		my $lookup = "SELECT oracle_force(true); SELECT count(*) FROM ${name}_$round WHERE k = md5('old7')::uuid;";
-		is($primary->safe_psql('postgres', $lookup), "\n0", "$what: $name is empty");
+		is($primary->safe_psql('postgres', $lookup), "\n0", "$what: $name is empty after the crash");
 		$primary->safe_psql('postgres',
 			"INSERT INTO ${name}_$round SELECT 0, md5('new' || i)::uuid, i, '' FROM generate_series(1, 500) i");
 		all_rows_found($primary, "${name}_$round", 'k', "${name}_${round}_k", 500, "$what, after insertion");
-		is($primary->safe_psql('postgres', $lookup), "\n0", "$what: $name has no old row");
+		is($primary->safe_psql('postgres', $lookup), "\n0", "$what: $name has no row of before the crash after insertion");
 	}
 
 	# Life goes on, and the standby has it all.

@@ -33,8 +33,8 @@ CREATE INDEX late_i ON late @{[ using_index('k, n, s', pages_per_range => 2) ]};
 });
 $primary->wait_for_catchup($standby);
 
-all_rows_found($standby, 'early', 'k', 'early_i', 1000, 'before');
-all_rows_found($standby, 'late', 's', 'late_i', 1000, 'before');
+all_rows_found($standby, 'early', 'k', 'early_i', 1000, 'before clients run');
+all_rows_found($standby, 'late', 's', 'late_i', 1000, 'before clients run');
 like(
 	$standby->safe_psql('postgres',
 		"SET enable_seqscan = off; SET enable_indexscan = off; EXPLAIN (COSTS OFF) SELECT * FROM early WHERE n = 5 AND s = 'x'"),
@@ -64,7 +64,7 @@ foreach my $lookup ([ 'k', 'changed_old' ], [ 'n', 'changed_new' ])
 }
 $old->query_safe('COMMIT');
 $old->quit;
-all_rows_found($standby, 'changed', 'n', 'changed_new', 2000, 'new snapshot');
+all_rows_found($standby, 'changed', 'n', 'changed_new', 2000, 'new snapshot on the standby');
 
 # Readers on the standby, writers on the primary.
 my $reader = "SELECT oracle_look_up('early', '{k,n,s}');\nSELECT oracle_look_up('late', '{k,n,s}');\n";
@@ -84,17 +84,17 @@ my $readers = start_pgbench($standby, { read => [ 1, $reader ] }, '-c', 2, '-T',
 $primary->safe_psql('postgres', 'REINDEX INDEX CONCURRENTLY late_i');
 $writers->{harness}->finish;
 $readers->{harness}->finish;
-unlike($writers->{stderr}, qr/ERROR|aborted/, 'writers on the primary ran to the end');
-unlike($readers->{stderr}, qr/ERROR|aborted/, 'readers on the standby found their rows');
-like($readers->{stdout}, qr/number of transactions actually processed: [1-9]/, 'and there were some');
+unlike($writers->{stderr}, qr/ERROR|aborted/, 'writers on the primary run to the end');
+unlike($readers->{stderr}, qr/ERROR|aborted/, 'readers on the standby find their rows');
+like($readers->{stdout}, qr/number of transactions actually processed: [1-9]/, 'readers on the standby ran at least once');
 
 $primary->safe_psql('postgres', 'VACUUM early');
 $primary->wait_for_catchup($standby);
-all_rows_found($standby, 'early', $_, 'early_i', 1000, 'after') foreach 'k', 's';
-all_rows_found($standby, 'late', $_, 'late_i', 1000, 'after') foreach 'k', 's';
+all_rows_found($standby, 'early', $_, 'early_i', 1000, 'after clients have run') foreach 'k', 's';
+all_rows_found($standby, 'late', $_, 'late_i', 1000, 'after clients have run') foreach 'k', 's';
 is( $standby->safe_psql('postgres', 'SELECT count(*), sum(n) FROM early'),
 	$primary->safe_psql('postgres', 'SELECT count(*), sum(n) FROM early'),
-	'the same rows on both');
+	'primary and standby have the same rows');
 
 # Promotion.
 $primary->stop;

@@ -26,8 +26,8 @@ sub clients_succeed
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 
 	$clients->{harness}->finish;
-	unlike($clients->{stderr}, qr/ERROR|FATAL|aborted/, "$what: no client failed");
-	like($clients->{stdout}, qr/transactions actually processed: [1-9]/, "$what: clients did something");
+	unlike($clients->{stderr}, qr/ERROR|FATAL|aborted/, "$what: no client fails");
+	like($clients->{stdout}, qr/transactions actually processed: [1-9]/, "$what: clients run at least one transaction");
 	return;
 }
 
@@ -73,8 +73,8 @@ while (my ($what, $statements) = splice @changes, 0, 2)
 	$session->query_safe('COMMIT');
 	$session->quit;
 }
-all_rows_found($node, 'old', 'k', 'old_k', 5000, 'new snapshot');
-all_rows_found($node, 'old', 'n', 'old_n', 5000, 'new snapshot');
+all_rows_found($node, 'old', 'k', 'old_k', 5000, 'new snapshot after all changes');
+all_rows_found($node, 'old', 'n', 'old_n', 5000, 'new snapshot after all changes');
 
 #
 # CREATE INDEX CONCURRENTLY and REINDEX CONCURRENTLY wait for a transaction that has inserted and goes on doing so.
@@ -113,8 +113,8 @@ foreach my $race (1 .. 4)
 		"CREATE INDEX race${race}_i ON race$race "
 		  . using_index('k, n', $race <= 2 ? (pages_per_range => 1) : ()));
 	my $insert = "INSERT INTO race$race SELECT gen_random_uuid(), (random() * 1e9)::int, repeat('x', $pad) FROM generate_series(1, 2);\n";
-	clients_succeed(start_pgbench($node, { "race$race" => [ 1, $insert ] }, '-c', 10, '-j', 2, '-t', 40), "race $race");
-	all_rows_found($node, "race$race", $_, "race${race}_i", 800, 'race') foreach 'k', 'n';
+	clients_succeed(start_pgbench($node, { "race$race" => [ 1, $insert ] }, '-c', 10, '-j', 2, '-t', 40), "race $race for the first pages");
+	all_rows_found($node, "race$race", $_, "race${race}_i", 800, 'after the race for the first pages') foreach 'k', 'n';
 }
 
 #
@@ -150,11 +150,11 @@ while (time < $started + $seconds - 1)
 	  'CREATE INDEX CONCURRENTLY busy_s ON busy ' . using_index('s, n') . ' WHERE n > 0';
 	$rebuilt++;
 }
-clients_succeed($clients, 'rebuilding');
-cmp_ok($rebuilt, '>', 0, 'indexes were rebuilt meanwhile');
-all_rows_found($node, 'busy', 'k', 'busy_k', 100, 'rebuilding');
+clients_succeed($clients, 'beside REINDEX and CREATE INDEX CONCURRENTLY');
+cmp_ok($rebuilt, '>', 0, 'indexes are rebuilt while clients run');
+all_rows_found($node, 'busy', 'k', 'busy_k', 100, 'after REINDEX and CREATE INDEX CONCURRENTLY beside clients');
 is(sql("SELECT oracle_lost_rows('busy', 's', 'busy_s', 'n > 0', 'n % 4 = 0')"),
-	'0', 'rebuilding: rows of the partial index are found');
+	'0', 'after CREATE INDEX CONCURRENTLY beside clients: every row of the partial index is found');
 
 #
 # Rows come and go, so that a segment's filters hold ever more keys and VACUUM has to rebuild them, while clients insert
@@ -182,11 +182,11 @@ while (time < $started + $seconds - 1)
 	$rebuilt += sql("SELECT bloomidx_summarize('churn_i')");
 	sql('VACUUM churn');
 }
-clients_succeed($clients, 'churning');
-cmp_ok($rebuilt, '>', 0, "filters were rebuilt meanwhile: $rebuilt");
-all_rows_found($node, 'churn', $_, 'churn_i', 8000, 'churning') foreach 'k', 'n';
+clients_succeed($clients, 'beside rebuilds of filters');
+cmp_ok($rebuilt, '>', 0, "filters are rebuilt while clients run: $rebuilt");
+all_rows_found($node, 'churn', $_, 'churn_i', 8000, 'after rebuilds of filters beside clients') foreach 'k', 'n';
 sql('VACUUM churn');
-all_rows_found($node, 'churn', $_, 'churn_i', 8000, 'churning, then vacuumed') foreach 'k', 'n';
+all_rows_found($node, 'churn', $_, 'churn_i', 8000, 'after rebuilds of filters beside clients, and VACUUM') foreach 'k', 'n';
 
 log_is_clean($node, 'concurrency');
 $node->stop;

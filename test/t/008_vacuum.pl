@@ -69,11 +69,11 @@ foreach my $cycle (1 .. 10)
 	push @size, pages('churn_id');
 }
 note "index pages after each cycle: @size";
-cmp_ok($size[9], '<=', 1.3 * $size[2], 'index under updates stops growing');
+cmp_ok($size[9], '<=', 1.3 * $size[2], 'an index under updates and VACUUM stops growing');
 my $rate = query("SELECT false_positives('churn', @{[ pages('churn') ]})");
 note "false-positive rate $rate, target $target";
-cmp_ok($rate, '<=', 2.5 * $target, 'filters are good after updates and VACUUM');
-cmp_ok($rate, '>', $target / 100, 'the rate was measured');
+cmp_ok($rate, '<=', 2.5 * $target, 'the false-positive rate after updates and VACUUM is near its target');
+cmp_ok($rate, '>', $target / 100, 'the false-positive rate that is measured is not zero');
 all_rows_found($node, 'churn', 'id', 'churn_id', 60000, 'after updates');
 
 # --- Append-only, grown tenfold after CREATE INDEX.
@@ -98,10 +98,10 @@ CREATE TABLE loaded (id uuid, pad text);
 CREATE INDEX loaded_id ON loaded @{[ using_index('id', pages_per_range => 1) ]};
 INSERT INTO loaded SELECT * FROM grown LIMIT 40000;
 });
-	cmp_ok(query("SELECT lookup_pages('loaded')"), '>', 30, 'without summary all segments are read');
+	cmp_ok(query("SELECT lookup_pages('loaded')"), '>', 30, 'without a summary a lookup reads all segments');
 	query('VACUUM loaded');
-	cmp_ok(query("SELECT lookup_pages('loaded')"), '<', 8, 'with it a few');
-	is(query("SELECT bloomidx_summarize('loaded_id')"), 0, 'nothing is left to do');
+	cmp_ok(query("SELECT lookup_pages('loaded')"), '<', 8, 'with a summary a lookup reads few pages');
+	is(query("SELECT bloomidx_summarize('loaded_id')"), 0, 'bloomidx_summarize after VACUUM finds nothing to do');
 	all_rows_found($node, 'loaded', 'id', 'loaded_id', 40000, 'after VACUUM');
 }
 
@@ -111,11 +111,11 @@ CREATE TABLE repeated (id int, pad text);
 CREATE INDEX repeated_id ON repeated @{[ using_index('id', pages_per_range => 16) ]};
 INSERT INTO repeated SELECT i / 10000, '' FROM generate_series(1, 600000) i;
 });
-cmp_ok(query("SELECT bloomidx_summarize('repeated_id')"), '>', 0, 'filters that are far too large are rebuilt')
+cmp_ok(query("SELECT bloomidx_summarize('repeated_id')"), '>', 0, 'bloomidx_summarize rebuilds filters that are far too large')
   if layout() eq 'partitioned';
-is(query("SELECT bloomidx_summarize('repeated_id')"), 0, 'and then have the right size');
+is(query("SELECT bloomidx_summarize('repeated_id')"), 0, 'bloomidx_summarize does not rebuild filters twice');
 is(query("SELECT oracle_force(true); SELECT count(*) FROM repeated WHERE id IN (7, 59)") =~ s/^\n//r, 20000,
-	'rows are found after shrinking');
+	'rows are found after filters have shrunk');
 my $shrunk = pages('repeated_id');
 query("INSERT INTO repeated SELECT i / 10000, '' FROM generate_series(600001, 900000) i; VACUUM repeated");
 cmp_ok(pages('repeated_id'), '<=', $shrunk, 'pages that became free are used again, or given back') if layout() eq 'partitioned';
@@ -133,7 +133,7 @@ ALTER TABLE uneven ALTER pad SET STORAGE PLAIN;
 CREATE INDEX uneven_id ON uneven @{[ using_index('id', pages_per_range => 1) ]};
 INSERT INTO uneven SELECT CASE WHEN i <= 128 THEN i ELSE 0 END, repeat('x', 7000) FROM generate_series(1, 16384) i;
 });
-	is(pages('uneven'), 16384, 'one row is one page');
+	is(pages('uneven'), 16384, 'each row of the uneven table is on a page of its own');
 	while (($done = query("SELECT bloomidx_summarize('uneven_id')")) > 0 && $rebuilds < 5)
 	{
 		$rebuilds += $done;
@@ -143,7 +143,7 @@ INSERT INTO uneven SELECT CASE WHEN i <= 128 THEN i ELSE 0 END, repeat('x', 7000
 			q{SELECT index_pages - free_pages - (SELECT sum(index_pages) FROM bloomidx_segments('uneven_id'))
 			FROM bloomidx_info('uneven_id')}),
 		4,
-		'to one page, beside three of the directory');
+		'the summary of uneven segments has one page, beside three of the directory');
 	is(query("SELECT oracle_force(true); SELECT count(*) FROM uneven WHERE id IN (0, 1, 128)") =~ s/^\n//r, 16258,
 		'rows of uneven segments are found');
 	query('DROP TABLE uneven');
@@ -165,7 +165,7 @@ my $cost = cost('SELECT FROM doubtful WHERE n + 1 = -5');
 my $in_doubt = query("SELECT index_scan('SELECT FROM doubtful WHERE n + 1 = -5', 'matches')");
 cmp_ok($in_doubt, '>', $all / 2, 'ranges with dead rows are in doubt');
 my ($expected) = query('EXPLAIN SELECT FROM doubtful WHERE n + 1 = -5') =~ /Bitmap Index Scan.*rows=(\d+)/;
-cmp_ok($expected // $all, '>', $all / 2, 'and the planner knows it') if layout() eq 'block';
+cmp_ok($expected // $all, '>', $all / 2, 'the planner knows of ranges in doubt') if layout() eq 'block';
 $holder->query_safe("SELECT oracle_force(true)");
 is($holder->query_safe('SELECT count(*) FROM doubtful WHERE n + 1 = 101'), 1, 'the older snapshot finds a dead row');
 # its server process may outlive psql, and VACUUM would see the snapshot
@@ -174,12 +174,12 @@ $holder->quit;
 query('VACUUM doubtful');
 cmp_ok(query("SELECT index_scan('SELECT FROM doubtful WHERE n + 1 = -5', 'matches')"),
 	'>', $all / 2, 'VACUUM, which evaluates no expression, leaves the doubt');
-cmp_ok(query("SELECT bloomidx_summarize('doubtful_id')"), '>', 0, 'bloomidx_summarize rebuilds the filters');
+cmp_ok(query("SELECT bloomidx_summarize('doubtful_id')"), '>', 0, 'bloomidx_summarize rebuilds filters in doubt');
 cmp_ok(query("SELECT index_scan('SELECT FROM doubtful WHERE n + 1 = -5', 'matches')"),
-	'<', 5, 'and has resolved the doubt');
-cmp_ok($cost, '>', 3 * cost('SELECT FROM doubtful WHERE n + 1 = -5'), 'ranges in doubt, while there were, cost something')
+	'<', 5, 'bloomidx_summarize resolves the doubt');
+cmp_ok($cost, '>', 3 * cost('SELECT FROM doubtful WHERE n + 1 = -5'), 'ranges in doubt raise the cost')
   if layout() eq 'partitioned';
-is(query("SELECT index_scan('SELECT FROM doubtful WHERE n + 1 = 102', 'matches') >= 1"), 't', 'and rows are still found');
+is(query("SELECT index_scan('SELECT FROM doubtful WHERE n + 1 = 102', 'matches') >= 1"), 't', 'rows are found after the doubt is resolved');
 
 # --- A user's function that fails for a row in the heap: VACUUM does not call it, bloomidx_summarize() reports it.
 query(qq{
@@ -197,13 +197,14 @@ CREATE OR REPLACE FUNCTION picky(n int) RETURNS int LANGUAGE plpgsql IMMUTABLE A
 my ($status, $out, $err) = $node->psql('postgres', 'VACUUM failing');
 is($status . $err, '0', 'VACUUM does not call a function that fails');
 ($status, $out, $err) = $node->psql('postgres', "SELECT bloomidx_summarize('failing_idx')");
-like($err, qr/ERROR:  I do not like 1077/, 'bloomidx_summarize reports the error');
-unlike(query("SELECT note FROM bloomidx_info('failing_idx')"), qr/interrupted/, 'and leaves no unfinished rebuild behind');
+like($err, qr/ERROR:  I do not like 1077/, 'bloomidx_summarize reports the error of a function');
+unlike(query("SELECT note FROM bloomidx_info('failing_idx')"),
+	qr/interrupted/, 'bloomidx_summarize that fails leaves no unfinished rebuild behind');
 query('CREATE OR REPLACE FUNCTION picky(n int) RETURNS int LANGUAGE plpgsql IMMUTABLE AS $$ BEGIN RETURN n; END $$');
 is(query("SELECT oracle_force(true); SELECT count(*) FROM failing WHERE picky(n) = 20000") =~ s/^\n//r, 1,
-	'the old filters are still in use');
-cmp_ok(query("SELECT bloomidx_summarize('failing_idx')"), '>', 0, 'when the function no longer fails, the filters are rebuilt');
-is(query("SELECT bloomidx_summarize('failing_idx')"), 0, 'all of them');
+	'the old filters are used after bloomidx_summarize has failed');
+cmp_ok(query("SELECT bloomidx_summarize('failing_idx')"), '>', 0, 'bloomidx_summarize rebuilds the filters when the function no longer fails');
+is(query("SELECT bloomidx_summarize('failing_idx')"), 0, 'bloomidx_summarize has rebuilt all of them');
 
 # --- A value whose TOAST rows are damaged is a WARNING for VACUUM, and an error for bloomidx_summarize().
 query(qq{
@@ -223,13 +224,13 @@ print $file "\0" x -s $file;
 close $file or die "could not write $toast: $!";
 $node->start;
 ($status, $out, $err) = $node->psql('postgres', 'VACUUM torn');
-is($status, 0, 'VACUUM goes on');
-like($err, qr/WARNING:  could not rebuild filters of index "torn_t": missing chunk number 0/, 'and warns');
-unlike(query("SELECT note FROM bloomidx_info('torn_t')"), qr/interrupted/, 'and leaves no unfinished rebuild behind');
+is($status, 0, 'VACUUM does not fail because of damaged TOAST');
+like($err, qr/WARNING:  could not rebuild filters of index "torn_t": missing chunk number 0/, 'VACUUM warns of damaged TOAST');
+unlike(query("SELECT note FROM bloomidx_info('torn_t')"), qr/interrupted/, 'VACUUM that warns leaves no unfinished rebuild behind');
 ($status, $out, $err) = $node->psql('postgres', "SELECT bloomidx_summarize('torn_t')");
-like($err, qr/ERROR:  missing chunk number 0/, 'bloomidx_summarize reports the error');
+like($err, qr/ERROR:  missing chunk number 0/, 'bloomidx_summarize fails because of damaged TOAST');
 is(query("SELECT oracle_force(true); SELECT count(*) FROM torn WHERE t = 'short 7'") =~ s/^\n//r, 1,
-	'the old filters are still in use');
+	'the old filters are used after VACUUM has warned');
 query('DROP TABLE torn');
 
 # --- An index function that comes back to the index.
@@ -264,9 +265,9 @@ foreach my $case (
 {
 	my ($sql, $message) = @$case;
 	($status, $out, $err) = $node->psql('postgres', $sql);
-	like($err, $message, $sql);
+	like($err, $message, "$sql: is refused");
 }
-is(query("SELECT bloomidx_summarize(NULL) IS NULL"), 't', 'strict');
+is(query("SELECT bloomidx_summarize(NULL) IS NULL"), 't', 'bloomidx_summarize of NULL is NULL');
 
 log_is_clean($node, 'VACUUM');
 done_testing();

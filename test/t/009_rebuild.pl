@@ -108,7 +108,7 @@ sub no_client_failed
 		/ERROR|FATAL/
 		  && !($killed ? /terminat|recovery mode|shutting down|starting up/ : /could not open relation with OID/)
 	} split /\n/, $run->{stderr};
-	is(join("\n", @errors), '', "$what: no client failed");
+	is(join("\n", @errors), '', "$what: no client fails");
 	return;
 }
 
@@ -142,7 +142,7 @@ foreach my $round (1 .. $rounds)
 my $rebuilt = $primary->safe_psql('postgres', 'SELECT sum(n) FROM repairs');
 report('kill -9', $rounds);
 report('filters rebuilt under load', $rebuilt);
-cmp_ok($rebuilt, '>', 0, 'filters were rebuilt');
+cmp_ok($rebuilt, '>', 0, 'filters are rebuilt while clients run');
 
 $primary->stop;
 $standby->promote;

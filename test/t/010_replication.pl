@@ -37,7 +37,7 @@ INSERT INTO t SELECT i, md5(i::text) FROM generate_series(5001, 15000) i;
 $publisher->wait_for_catchup('s');
 all_rows_found($subscriber, 't', 'v', 't_v', 14000, 'logical replication');
 is($subscriber->safe_psql('postgres', 'SELECT count(*), sum(hashtext(v)::bigint) FROM t'),
-	$publisher->safe_psql('postgres', 'SELECT count(*), sum(hashtext(v)::bigint) FROM t'), 'the tables are the same');
+	$publisher->safe_psql('postgres', 'SELECT count(*), sum(hashtext(v)::bigint) FROM t'), 'publisher and subscriber have the same rows');
 
 # --- pg_basebackup while rows come in
 $subscriber->safe_psql('postgres', 'CREATE TABLE u (v text); CREATE INDEX u_v ON u ' . using_index('v'));

@@ -104,7 +104,7 @@ sub answers_are_right
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	my ($result, $used) = answers($node, 'true');
 	is($result, $expected, "$what: the index answers as the sequential scan does");
-	is($used, scalar @conditions, "$what: by the index");
+	is($used, scalar @conditions, "$what: every condition is answered by the index");
 	is( $node->safe_psql('postgres',
 			"SELECT oracle_lost_rows('big', 'id', 'big_index', condition => 'n % 50 = 3')"),
 		0, "$what: no row is lost");
@@ -125,17 +125,17 @@ foreach my $workers (0, 1, 2, 4)
 				$node,
 				"SET max_parallel_maintenance_workers = $workers;
 				CREATE INDEX big_index ON big USING bloomidx (id, n, t) WITH (pages_per_range = 1, layout = $layout)"),
-			$workers || '', "$what: so many were launched");
+			$workers || '', "$what: as many workers are launched");
 		$size{$layout}{$workers} = $node->safe_psql('postgres', "SELECT pg_relation_size('big_index')");
 		$tuples{$workers} = $node->safe_psql('postgres', "SELECT reltuples FROM pg_class WHERE relname = 'big_index'");
 		cmp_ok(abs($size{$layout}{$workers} / $size{$layout}{0} - 1),
-			'<', 0.05, "$what: the size is $size{$layout}{$workers}");
-		is($tuples{$workers}, $tuples{0}, "$what: rows add up");
+			'<', 0.05, "$what: the size, $size{$layout}{$workers}, is that of a serial build");
+		is($tuples{$workers}, $tuples{0}, "$what: as many rows are counted as in a serial build");
 		answers_are_right($what);
 		$node->safe_psql('postgres', 'DROP INDEX big_index');
 	}
 }
-is($tuples{0}, $node->safe_psql('postgres', 'SELECT count(*)::real FROM big'), 'all rows are counted');
+is($tuples{0}, $node->safe_psql('postgres', 'SELECT count(*)::real FROM big'), 'a serial build counts all rows');
 
 # Little memory: sizes are chosen before all keys are known, and parts of the filters are written again and again.
 foreach my $workers (0, 2)
@@ -143,7 +143,7 @@ foreach my $workers (0, 2)
 	build($node, "SET max_parallel_maintenance_workers = $workers; SET maintenance_work_mem = '1MB';
 		CREATE INDEX big_index ON big USING bloomidx (id, n, t) $options");
 	cmp_ok(abs($node->safe_psql('postgres', "SELECT pg_relation_size('big_index')") / $size{partitioned}{0} - 1),
-		'<', 0.05, "little memory, $workers workers: the same size");
+		'<', 0.05, "little memory, $workers workers: the size is that of a build with more memory");
 	answers_are_right("little memory, $workers workers");
 	$node->safe_psql('postgres', 'DROP INDEX big_index');
 }
@@ -153,7 +153,7 @@ is( build(
 		$node,
 		"SET max_parallel_workers = 0; SET max_parallel_maintenance_workers = 2;
 		CREATE INDEX big_index ON big USING bloomidx (id, n, t) $options"),
-	0, 'no worker could be launched');
+	0, 'a build that gets no worker succeeds');
 answers_are_right('no workers');
 
 # The other ways to build.
@@ -189,8 +189,8 @@ SKIP:
 			q{SELECT shared_blks_hit + shared_blks_read FROM pg_stat_statements WHERE query LIKE 'CREATE INDEX big_index%'});
 		$node->safe_psql('postgres', 'DROP INDEX big_index');
 	}
-	cmp_ok($usage[0], '>=', $npages, "buffers of the serial build: $usage[0]");
-	cmp_ok(abs($usage[1] / $usage[0] - 1), '<', 0.05, "and of the parallel one: $usage[1]");
+	cmp_ok($usage[0], '>=', $npages, "a serial build counts the buffers of all heap pages: $usage[0]");
+	cmp_ok(abs($usage[1] / $usage[0] - 1), '<', 0.05, "a parallel build counts as many: $usage[1]");
 }
 
 # Expressions and predicates run in workers, unless they may not.
@@ -207,19 +207,19 @@ foreach my $function ('safe', 'unsafe')
 			"SET max_parallel_maintenance_workers = 2;
 			CREATE INDEX big_index ON big USING bloomidx ($function(t)) $options WHERE n < 900"),
 		$function eq 'safe' ? 2 : '',
-		"expression that is $function in a worker");
+		"an expression that is $function has workers only if it is safe");
 	is( $node->safe_psql('postgres', "SELECT * FROM oracle_compare('big_index', '{NULL}', ARRAY[
 		\$\$SELECT count(*), sum(hashtextextended(ctid::text, 0)::numeric) FROM big
 			WHERE $function(t) $sought AND n < 900\$\$], '{t}')"),
 		'S|1|1|1|0',
-		"expression that is $function: right answers");
+		"an expression that is $function: the index answers as the sequential scan does");
 	$node->safe_psql('postgres', 'DROP INDEX big_index');
 }
 is( build(
 		$node,
 		"SET max_parallel_maintenance_workers = 2;
 		CREATE INDEX big_index ON big USING bloomidx (id) $options WHERE unsafe(t) IS NULL"),
-	'', 'predicate that is unsafe in a worker');
+	'', 'a predicate that is unsafe has no workers');
 $node->safe_psql('postgres', 'DROP INDEX big_index');
 is( build(
 		$node,
@@ -233,8 +233,8 @@ my ($ret, $out, $err) = $node->psql(
 	'postgres', qq{
 SET max_parallel_maintenance_workers = 2;
 CREATE INDEX big_index ON big USING bloomidx ((1 / (n - 1008))) $options});
-isnt($ret, 0, 'an expression fails');
-like($err, qr/ERROR:  division by zero/, 'and its error is reported');
+isnt($ret, 0, 'CREATE INDEX fails if its expression does');
+like($err, qr/ERROR:  division by zero/, 'CREATE INDEX reports the error of its expression');
 
 # Whatever stops a build, all stop at once, and nothing is left.  Each row takes a while here.
 $node->safe_psql(
@@ -290,7 +290,7 @@ END \$\$;
 SELECT current_setting('test.seconds');
 });
 	$harness->finish;
-	like($run{err}, $expected_error, "$what: the error");
+	like($run{err}, $expected_error, "$what: the error is reported");
 
 	# generous, for machines that have more to do; without any answer to interrupts it would be minutes
 	if ($how)
@@ -299,8 +299,8 @@ SELECT current_setting('test.seconds');
 		push @stopped_after, $seconds;
 	}
 	is($node->safe_psql('postgres', q{SELECT count(*) FROM pg_class WHERE relname = 'big_index'}),
-		0, "$what: there is no index");
-	is(orphaned_files($node), 0, "$what: there is no file");
+		0, "$what: no index is left");
+	is(orphaned_files($node), 0, "$what: no file is left");
 	return;
 }
 
@@ -311,7 +311,7 @@ stop_build('terminate', 'SELECT 1', q{CASE WHEN backend_type = 'client backend' 
 stop_build('a worker ends', 'SELECT 1', q{CASE WHEN backend_type = 'parallel worker' THEN pg_terminate_backend(pid) END},
 	qr/ERROR: .*(terminating|connection to parallel worker)/);
 # the quickest, as a busy machine may hold up any
-cmp_ok((sort { $a <=> $b } @stopped_after)[0], '<', 1, "and that can be within a second: @stopped_after");
+cmp_ok((sort { $a <=> $b } @stopped_after)[0], '<', 1, "a build can be stopped within a second: @stopped_after");
 stop_build('timeout', q{SET statement_timeout = '10s'}, '', qr/canceling statement due to statement timeout/);
 $node->safe_psql('postgres', 'DROP TABLE big');
 
@@ -349,16 +349,16 @@ sub own_rows_are_right
 		\$\$SELECT count(*), sum(hashtextextended(ctid::text, 0)::numeric) FROM big
 			WHERE slow_start(t) = ANY ('{T200,T4100,T4150,T4200}')\$\$], '{t}')"),
 		'S|1|1|1|0',
-		"$what: and by the expression");
+		"$what: rows are found by the expression");
 	indexes_are_good($on, $what);
 	is( $on->safe_psql('postgres',
 			q{SELECT reltuples FROM pg_class WHERE relname LIKE 'big_index%' ORDER BY relname}),
-		"$count\n$count\n$count", "$what: all rows counted as live");
+		"$count\n$count\n$count", "$what: all rows are counted as live");
 	return;
 }
 
 ($launched, $messages) = build($node, $build_own);
-is($launched, 1, 'own rows: a worker was launched');
+is($launched, 1, 'own rows: a worker is launched');
 own_rows_are_right($node, 'own rows');
 
 # The pages that workers made are in WAL.
@@ -369,11 +369,11 @@ is( build(
 		CREATE INDEX big_index ON big USING bloomidx (id) $options;
 		CREATE INDEX big_index2 ON big USING bloomidx (slow_start(t)) $options;
 		CREATE INDEX big_index3 ON big USING bloomidx (id) WITH (layout = block, pages_per_range = 1)"),
-	1, 'before the crash: a worker was launched');
+	1, 'before the crash: a worker is launched');
 kill9_all($node);
 $node->start;
 own_rows_are_right($node, 'after a crash');
-log_is_clean($node, 'in the end');
+log_is_clean($node, 'after all builds');
 $node->stop;
 
 # With wal_level = minimal the transaction that made the table writes no WAL for it, or its indexes: workers know.
@@ -384,9 +384,9 @@ max_wal_senders = 0
 wal_skip_threshold = 1MB
 });
 my $lsn = $minimal->safe_psql('postgres', 'SELECT pg_current_wal_lsn()');
-is(build($minimal, $build_own), 1, 'wal_level = minimal: a worker was launched');
+is(build($minimal, $build_own), 1, 'wal_level = minimal: a worker is launched');
 cmp_ok($minimal->safe_psql('postgres', "SELECT pg_current_wal_lsn() - '$lsn'"),
-	'<', 10_000_000, 'wal_level = minimal: little WAL');
+	'<', 10_000_000, 'wal_level = minimal: a build writes little WAL');
 kill9_all($minimal);
 $minimal->start;
 own_rows_are_right($minimal, 'wal_level = minimal, after a crash');

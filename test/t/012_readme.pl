@@ -24,9 +24,9 @@ while ($text =~ /^```sql\n(.*?)^```$/gms)
 
 	$blocks++;
 	is($node->psql('postgres', $block, stdout => \$stdout, stderr => \$stderr, on_error_stop => 1),
-		0, "the block at line $line of README.md");
-	unlike($stderr, qr/ERROR|WARNING/, "with nothing to complain about") or diag($block);
+		0, "the SQL block at line $line of README.md runs");
+	unlike($stderr, qr/ERROR|WARNING/, "the SQL block at line $line of README.md gives no warning") or diag($block);
 }
-cmp_ok($blocks, '>=', 5, 'there are SQL blocks in README.md');
+cmp_ok($blocks, '>=', 5, 'README.md has SQL blocks');
 $node->stop;
 done_testing();

@@ -142,7 +142,7 @@ sub index_paths
 
 my $definitions = "SELECT indexname, indexdef FROM pg_indexes WHERE indexdef LIKE '%USING bloomidx%' ORDER BY 1";
 my @tables = sort keys %lookups;
-all_found($old, 'before', @tables);
+all_found($old, 'before pg_upgrade', @tables);
 my $old_definitions = $old->safe_psql('postgres', $definitions);
 my $old_paths = index_paths($old);
 cmp_ok(scalar keys %$old_paths, '>=', 15, 'there are indexes to upgrade');
@@ -170,18 +170,18 @@ foreach my $mode ('--copy', '--link')
 			'-B', $new_bindir, '-D', $new->data_dir, '-P', $new->port,
 			'-s', $new->host, ($mode eq '--link' ? $mode : ())
 		],
-		$when) or diag(map { "$_:\n" . slurp_file($_) } glob($new->data_dir . '/pg_upgrade_output.d/*/log/*.log'));
+		"$when succeeds") or diag(map { "$_:\n" . slurp_file($_) } glob($new->data_dir . '/pg_upgrade_output.d/*/log/*.log'));
 	$new->start;
-	is($new->safe_psql('postgres', $definitions), $old_definitions, "$when: the same indexes with the same options");
+	is($new->safe_psql('postgres', $definitions), $old_definitions, "$when: indexes have the same definitions and options");
 	my $paths = index_paths($new);
 	$new->stop;
 	my %files = index_files($new, $paths);
-	is_deeply([ sort keys %files ], [ sort keys %old_files ], "$when: the same files");
-	is(join(' ', grep { $files{$_} ne $old_files{$_} } sort keys %files), '', "$when: with the same bytes");
+	is_deeply([ sort keys %files ], [ sort keys %old_files ], "$when: there are the same files");
+	is(join(' ', grep { $files{$_} ne $old_files{$_} } sort keys %files), '', "$when: the files have the same bytes");
 	$new->start;
 
 	all_found($new, $when, @tables);
-	is( $new->safe_psql('postgres', 'SELECT count(*) FROM empty WHERE k = 1'), '0', "$when: an empty index");
+	is( $new->safe_psql('postgres', 'SELECT count(*) FROM empty WHERE k = 1'), '0', "$when: an empty index finds nothing");
 
 	# They go on.  Since 16 an update that changes a key may be HOT.
 	$new->safe_psql(
@@ -197,7 +197,7 @@ VACUUM (ANALYZE);
 });
 	all_found($new, "$when, changed", @tables);
 	is($new->safe_psql('postgres', "SELECT oracle_lost_rows('empty', 'k', 'empty_i')"),
-		'0', "$when: the empty index has been filled");
+		'0', "$when: rows that are inserted into the empty index are found");
 
 	# After a crash an unlogged index starts from its init fork, which pg_upgrade has made anew.
 	$new->stop('immediate');

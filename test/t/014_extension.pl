@@ -103,7 +103,7 @@ SKIP:
 	unlink map { "$dir/bloomidx_updates$_" } keys %script;
 	is(delete $differences->{good}, '', 'an update that is right leaves no difference');
 	is(join(' ', grep { $differences->{$_} } sort keys %$differences),
-		join(' ', map { "no_$_" } sort @order, 'member'), 'one that forgets something is noticed');
+		join(' ', map { "no_$_" } sort @order, 'member'), 'an update that forgets something leaves a difference');
 }
 
 # Dump and restore, with the extension in public and elsewhere.  A schema that is not in the search_path makes pg_dump
@@ -138,14 +138,14 @@ foreach my $schema ('public', 'elsewhere')
 	}
 	$node->safe_psql('postgres', 'CREATE DATABASE restored');
 	my $dump = $node->basedir . "/$schema.dump";
-	command_ok([ 'pg_dump', '-Fc', '-f', $dump, '-d', $node->connstr('original') ], "pg_dump with bloomidx in $schema");
-	command_ok([ 'pg_restore', '-e', '-d', $node->connstr('restored'), $dump ], 'pg_restore');
+	command_ok([ 'pg_dump', '-Fc', '-f', $dump, '-d', $node->connstr('original') ], "$schema: pg_dump succeeds");
+	command_ok([ 'pg_restore', '-e', '-d', $node->connstr('restored'), $dump ], "$schema: pg_restore succeeds");
 	my $original = $node->safe_psql('original', $definitions);
-	is(scalar(split /\n/, $original), 8, "$schema: there are indexes");
-	is($node->safe_psql('restored', $definitions), $original, "$schema: they have the same definitions and options");
+	is(scalar(split /\n/, $original), 8, "$schema: all indexes are in the original database");
+	is($node->safe_psql('restored', $definitions), $original, "$schema: restored indexes have the same definitions and options");
 	is( $node->safe_psql('restored',
 			"SELECT nspname FROM pg_extension e JOIN pg_namespace n ON n.oid = extnamespace WHERE extname = 'bloomidx'"),
-		$schema, "$schema: the extension is where it was");
+		$schema, "$schema: the extension is restored to its schema");
 	foreach my $db ('original', 'restored')
 	{
 		is( $node->safe_psql($db, q{

@@ -331,7 +331,7 @@ $node->safe_psql('postgres', join '', map {
 	"UPDATE $_ SET k = md5('new' || id)::uuid WHERE id % 40 = 0;"
 	  . "INSERT INTO $_ SELECT i, md5(i::text)::uuid FROM generate_series(100001, 100200) i;" } @tables);
 is($node->safe_psql('postgres', "SELECT summarized_partitions, segments >= 2 FROM bloomidx_info('good_ix')"),
-	'1|t', 'there is a summary, and segments');
+	'1|t', 'the indexes have a summary and several segments');
 indexes_are_good($node, 'before the damage');
 $node->stop;
 
@@ -378,16 +378,16 @@ my $damage = qr/^XX002: index "\w+_ix" is damaged at block \d+: |^XX001: could n
 note scalar(@cases) . ' kinds of damage';
 my %all = try_all(q{SELECT bloomidx_check(''%1$s_ix'')}, 'good', 'block_good', @cases);
 my %structure = try_all(q{SELECT bloomidx_check(''%1$s_ix'', false)}, 'good', 'block_good', @cases);
-like($all{$_}, $damage, "$_: $all{$_}") foreach sort keys %unseen;
+like($all{$_}, $damage, "$_ is found: $all{$_}") foreach sort keys %unseen;
 foreach my $case (sort keys %seen)
 {
-	like($structure{$case}, $damage, "$case: $structure{$case}");
-	like($all{$case}, $damage, "$case: found as well with the rows");
+	like($structure{$case}, $damage, "$case is found without the rows: $structure{$case}");
+	like($all{$case}, $damage, "$case is found as well with the rows");
 }
 foreach my $good ('good', 'block_good')
 {
-	is($all{$good}, $rows + 200, "an index without damage is good: $good");
-	is($structure{$good}, 0, "and its structure is: $good");
+	is($all{$good}, $rows + 200, "bloomidx_check accepts an index without damage: $good");
+	is($structure{$good}, 0, "bloomidx_check without the rows accepts an index without damage: $good");
 }
 
 # How much of this loses rows at once, without an error?  Some rows will do.
@@ -395,7 +395,7 @@ my $some = q{id %% 40 = 0 OR id < 700 OR id > 100000};
 my %lost = try_all("SELECT oracle_lost_rows(''%1\$s'', ''k'', ''%1\$s_ix'', ''true'', ''($some)'')", @cases);
 my @losing = grep { $lost{$_} =~ /^[1-9]\d*$/ } @cases;
 note scalar(@losing) . ' of the kinds lose rows without an error of the query';
-cmp_ok(scalar @losing, '>=', 15, 'the damage is real');
+cmp_ok(scalar @losing, '>=', 15, 'many kinds of damage lose rows without an error of the query');
 
 $node->safe_psql('postgres', join '', map { "REINDEX INDEX ${_}_ix;\n" } @cases);
 
@@ -406,12 +406,12 @@ $node->safe_psql('postgres', join '', map { "REINDEX INDEX ${_}_ix;\n" } @cases)
 extend_file($node, 'postgres', $node->safe_psql('postgres', "SELECT pg_relation_size('good_ix')") / $page_size + 3, 'good_ix');
 my ($stdout, $stderr);
 $node->psql('postgres', "SELECT bloomidx_check('good_ix')", stdout => \$stdout, stderr => \$stderr);
-like($stderr, qr/NOTICE:  index "good_ix" has 3 pages that no directory entry references/, 'a notice of pages that nothing names');
-is($stdout, $rows + 200, 'which are no damage');
-is($node->safe_psql('postgres', "SELECT free_pages FROM bloomidx_info('good_ix')"), '3', 'bloomidx_info counts them');
+like($stderr, qr/NOTICE:  index "good_ix" has 3 pages that no directory entry references/, 'bloomidx_check gives a notice of pages that nothing names');
+is($stdout, $rows + 200, 'pages that nothing names are no damage');
+is($node->safe_psql('postgres', "SELECT free_pages FROM bloomidx_info('good_ix')"), '3', 'bloomidx_info counts pages that nothing names as free');
 $node->safe_psql('postgres', 'VACUUM good');
 $node->psql('postgres', "SELECT bloomidx_check('good_ix')", stdout => \$stdout, stderr => \$stderr);
-is($stderr, '', 'no notice after VACUUM');
+is($stderr, '', 'bloomidx_check gives no notice after VACUUM has found the pages');
 
 #
 # Temporary tables of other sessions
@@ -420,13 +420,13 @@ is($stderr, '', 'no notice after VACUUM');
 my $other = $node->background_psql('postgres', on_error_stop => 1);
 $other->query_safe('CREATE TEMP TABLE temporary AS SELECT i AS id FROM generate_series(1, 1000) i;'
 	  . 'CREATE INDEX temporary_i ON temporary USING bloomidx (id); ANALYZE temporary');
-is($other->query_safe("SELECT bloomidx_check('temporary_i')"), '1000', 'a temporary table of this session');
+is($other->query_safe("SELECT bloomidx_check('temporary_i')"), '1000', 'bloomidx_check accepts a temporary table of its session');
 my ($table, $index) = map { $node->safe_psql('postgres', "SELECT oid FROM pg_class WHERE relname = '$_'") } 'temporary', 'temporary_i';
 foreach my $call ("info($index)", "segments($index)", "blocks($index)", "probe($index, 5)", "measure($index)", "check($index)",
 	"summarize($index)", "estimate($table, '{id}')")
 {
 	$node->psql('postgres', "SELECT bloomidx_$call", stderr => \$stderr);
-	like($stderr, qr/ERROR:  cannot access temporary tables and indexes of other sessions/, "other session's: bloomidx_$call");
+	like($stderr, qr/ERROR:  cannot access temporary tables and indexes of other sessions/, "bloomidx_$call refuses a temporary table of another session");
 }
 $other->quit;
 
@@ -451,12 +451,12 @@ my $standby = new_standby($primary, 'standby');
 $primary->safe_psql('postgres', 'INSERT INTO logged SELECT i FROM generate_series(10001, 12000) i');
 $primary->wait_for_catchup($standby);
 is( $standby->safe_psql('postgres', "SELECT bloomidx_check('logged_i'), bloomidx_check('logged_x'), bloomidx_check('logged_i', false), bloomidx_check('logged_b')"),
-	'12000|7000|0|12000', 'bloomidx_check on a standby');
-is($standby->safe_psql('postgres', "SELECT layout, segments FROM bloomidx_info('logged_i')"), 'partitioned|1', 'and bloomidx_info');
-is($standby->safe_psql('postgres', "SELECT count(*) FROM bloomidx_probe('logged_i', 11000)"), '1', 'and bloomidx_probe');
-is($standby->safe_psql('postgres', "SELECT probes FROM bloomidx_measure('logged_i', 10)"), '10', 'and bloomidx_measure');
+	'12000|7000|0|12000', 'bloomidx_check works on a standby');
+is($standby->safe_psql('postgres', "SELECT layout, segments FROM bloomidx_info('logged_i')"), 'partitioned|1', 'bloomidx_info works on a standby');
+is($standby->safe_psql('postgres', "SELECT count(*) FROM bloomidx_probe('logged_i', 11000)"), '1', 'bloomidx_probe works on a standby');
+is($standby->safe_psql('postgres', "SELECT probes FROM bloomidx_measure('logged_i', 10)"), '10', 'bloomidx_measure works on a standby');
 $standby->psql('postgres', "SELECT bloomidx_check('unlogged_i')", stderr => \$stderr);
-like($stderr, qr/ERROR:  cannot access temporary or unlogged relations during recovery/, 'but not of an unlogged table');
+like($stderr, qr/ERROR:  cannot access temporary or unlogged relations during recovery/, 'bloomidx_check on a standby refuses an unlogged table');
 log_is_clean($_, 'standby') foreach $primary, $standby;
 
 done_testing();

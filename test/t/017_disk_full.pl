@@ -41,7 +41,7 @@ sub fails
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	my ($ret, $out, $err) = $node->psql('postgres', $sql);
 	isnt($ret, 0, "$what: fails");
-	like($err, qr/ERROR:  could not (extend|write|seek)[^\n]*"?\Q$path\E.*File too large/s, "$what: for want of space");
+	like($err, qr/ERROR:  could not (extend|write|seek)[^\n]*"?\Q$path\E.*File too large/s, "$what: fails for want of space");
 	return $err;
 }
 
@@ -74,13 +74,13 @@ foreach my $workers (0, 1)
 		"SET client_min_messages = debug1; SET maintenance_work_mem = '256MB';\n"
 		  . "SET max_parallel_maintenance_workers = $workers; $index",
 		"CREATE INDEX by a leader and $workers workers", 'base/');
-	like($messages, qr/: 1 of 1 parallel workers launched/, 'there is one') if $workers;
-	is($node->safe_psql('postgres', q{SELECT count(*) FROM pg_class WHERE relname = 'big_index'}), 0, 'there is no index');
-	is(orphaned_files($node), 0, 'there is no file');
+	like($messages, qr/: 1 of 1 parallel workers launched/, 'CREATE INDEX that fails has a worker') if $workers;
+	is($node->safe_psql('postgres', q{SELECT count(*) FROM pg_class WHERE relname = 'big_index'}), 0, "CREATE INDEX by a leader and $workers workers: no index is left");
+	is(orphaned_files($node), 0, "CREATE INDEX by a leader and $workers workers: no file is left");
 	limit_files($usual);
 	$node->safe_psql('postgres', "SET max_parallel_maintenance_workers = $workers; $index");
-	cmp_ok($node->safe_psql('postgres', q{SELECT pg_relation_size('big_index')}), '>', $limit, 'it needs the space');
-	indexes_are_good($node, 'with space enough');
+	cmp_ok($node->safe_psql('postgres', q{SELECT pg_relation_size('big_index')}), '>', $limit, 'CREATE INDEX with space enough makes an index beyond the limit');
+	indexes_are_good($node, 'CREATE INDEX with space enough');
 	$node->safe_psql('postgres', 'DROP INDEX big_index');
 }
 $node->safe_psql('postgres', 'DROP TABLE big');
@@ -101,23 +101,23 @@ while ($inserted < 15000 && !$error)
 	else { $error = $err }
 }
 like($error, qr/could not extend file "\Q$path\E.*File too large/s, 'an INSERT fails for want of space in the index');
-is($node->safe_psql('postgres', 'SELECT count(*) FROM small'), $inserted, 'the others are there');
+is($node->safe_psql('postgres', 'SELECT count(*) FROM small'), $inserted, 'the rows of INSERTs that succeeded are there');
 all_is_well('small', 'c1', 'after an INSERT that failed');
 fails("INSERT INTO small SELECT $values FROM generate_series(1, 3000) i", 'one more INSERT', 'base/');
 
 # VACUUM needs space to rebuild filters; the old ones serve on.
 $node->safe_psql('postgres', 'DELETE FROM small WHERE c2 % 5 = 0');
 my ($ret, $out, $err) = $node->psql('postgres', 'VACUUM small');
-is($ret, 0, 'VACUUM does its work all the same');
-like($err, qr/WARNING:  could not rebuild filters.*File too large/, 'and says what it could not do')
+is($ret, 0, 'VACUUM does not fail for want of space');
+like($err, qr/WARNING:  could not rebuild filters.*File too large/, 'VACUUM warns of filters that it could not rebuild')
   if layout() eq 'partitioned';	# the other layout rebuilds in place
-all_is_well('small', 'c1', 'after VACUUM');
+all_is_well('small', 'c1', 'after VACUUM without space');
 limit_files($usual);
 $node->stop('immediate');
 $node->start;
 all_is_well('small', 'c1', 'after a crash');
 $node->safe_psql('postgres', "VACUUM small; INSERT INTO small SELECT $values FROM generate_series(20001, 30000) i; VACUUM small");
-all_is_well('small', 'c1', 'with space enough');
-log_is_clean($node, 'in the end');
+all_is_well('small', 'c1', 'after VACUUM and INSERT with space enough');
+log_is_clean($node, 'after all failures');
 $node->stop;
 done_testing();

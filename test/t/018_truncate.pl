@@ -80,7 +80,7 @@ sub is_good
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	all_rows_found($where || $node, $table, 'k', "${table}_k", 2500, $what);
 	is(($where || $node)->safe_psql('postgres', "SELECT bloomidx_check('${table}_k') = (SELECT count(*) FROM $table)"),
-		't', "$what: bloomidx_check");
+		't', "$what: bloomidx_check looks up every row");
 	return;
 }
 
@@ -90,78 +90,78 @@ sub is_good
 
 make_table('plain');
 my $size = pages('plain_k');
-cmp_ok($size, '>', 10, 'there is an index');
+cmp_ok($size, '>', 10, 'the index has more than its directory');
 add_tail('plain_k', 200);
-is(pages('plain_k'), $size + 200, 'with free pages at its end');
+is(pages('plain_k'), $size + 200, 'free pages are added at its end');
 query('VACUUM plain');
-is(pages('plain_k'), $size, 'VACUUM gives them back');
-is(query("SELECT free_pages FROM bloomidx_info('plain_k')"), 0, 'and none is thought to be free');
-is_good('plain', 'truncated');
+is(pages('plain_k'), $size, 'VACUUM gives free pages at the end back');
+is(query("SELECT free_pages FROM bloomidx_info('plain_k')"), 0, 'after the truncation no page is thought to be free');
+is_good('plain', 'after the truncation');
 catch_up($node, $standby);
-is(pages('plain_k', $standby), $size, 'the standby does, too');
-is_good('plain', 'truncated, on the standby', $standby);
+is(pages('plain_k', $standby), $size, 'the standby truncates the index, too');
+is_good('plain', 'after the truncation, on the standby', $standby);
 
 # a session that knows the index as it was
 my $session = index_session($node);
 add_tail('plain_k', 100);
-is($session->query_safe('SELECT count(*) FROM plain WHERE k = 77'), 1, 'a session has seen the large index');
+is($session->query_safe('SELECT count(*) FROM plain WHERE k = 77'), 1, 'a session finds a row in the index before it is truncated');
 query('VACUUM plain');
-is(pages('plain_k'), $size, 'which is truncated');
-is($session->query_safe('SELECT count(*) FROM plain WHERE k IN (77, 78, 2500)'), 3, 'the session finds rows in the small one');
+is(pages('plain_k'), $size, 'VACUUM truncates an index that another session has used');
+is($session->query_safe('SELECT count(*) FROM plain WHERE k IN (77, 78, 2500)'), 3, 'the session finds rows after the truncation');
 query(add_rows('plain', 2501, 600));
-is($session->query_safe('SELECT count(*) FROM plain WHERE k IN (77, 2500, 3100)'), 3, 'and when it has grown again');
+is($session->query_safe('SELECT count(*) FROM plain WHERE k IN (77, 2500, 3100)'), 3, 'the session finds rows after the index has grown again');
 $session->quit;
-is_good('plain', 'grown again');
+is_good('plain', 'after the index has grown again');
 
 add_tail('plain_k', 10);
 $size = pages('plain_k');
 query('VACUUM plain');
-is(pages('plain_k'), $size, 'few pages are not worth it');
-is(query("SELECT free_pages FROM bloomidx_info('plain_k')"), 10, 'but are free');
+is(pages('plain_k'), $size, 'VACUUM does not truncate an index for a few pages');
+is(query("SELECT free_pages FROM bloomidx_info('plain_k')"), 10, 'the few pages are free');
 
 add_tail('plain_k', 150);
 is(query("SELECT note FROM bloomidx_info('plain_k')"),
-	'at least half of the pages are free, REINDEX the index if VACUUM does not truncate it', 'a note of many free pages');
+	'at least half of the pages are free, REINDEX the index if VACUUM does not truncate it', 'bloomidx_info notes that many pages are free');
 query('ALTER TABLE plain SET (vacuum_truncate = off); VACUUM plain');
-is(pages('plain_k'), $size + 150, 'not with vacuum_truncate = off');
+is(pages('plain_k'), $size + 150, 'VACUUM does not truncate the index if the table has vacuum_truncate = off');
 query('SELECT bloomidx_summarize(\'plain_k\'); ALTER TABLE plain RESET (vacuum_truncate)');
-is(pages('plain_k'), $size + 150, 'nor by bloomidx_summarize()');
+is(pages('plain_k'), $size + 150, 'bloomidx_summarize does not truncate the index');
 if ($node->pg_version >= 18)
 {
 	query('SET vacuum_truncate = off; VACUUM plain');
-	is(pages('plain_k'), $size + 150, 'nor with the server\'s vacuum_truncate off');
+	is(pages('plain_k'), $size + 150, 'VACUUM does not truncate the index if the server has vacuum_truncate = off');
 }
 
 # A parallel VACUUM
 query('CREATE INDEX plain_1 ON plain (k); CREATE INDEX plain_2 ON plain (k, pad) WHERE k < 0');
 my ($stdout, $stderr);
 $node->psql('postgres', 'SET min_parallel_index_scan_size = 0; VACUUM (PARALLEL 2, VERBOSE) plain', stderr => \$stderr);
-like($stderr, qr/parallel vacuum worker/, 'a parallel VACUUM');
-unlike($stderr, qr/ERROR/, 'does not fail');
-is(pages('plain_k'), $size + 150, 'and gives nothing back');
+like($stderr, qr/parallel vacuum worker/, 'VACUUM has parallel workers');
+unlike($stderr, qr/ERROR/, 'a parallel VACUUM does not fail');
+is(pages('plain_k'), $size + 150, 'a parallel VACUUM does not truncate the index');
 query('DROP INDEX plain_1, plain_2');
 
 # Somebody has a lock
 $session = index_session($node);
 $session->query_safe('BEGIN');
-is($session->query_safe('SELECT count(*) FROM plain WHERE k = 7'), 1, 'a transaction has looked into the index');
+is($session->query_safe('SELECT count(*) FROM plain WHERE k = 7'), 1, 'a transaction finds a row by the index, and keeps its lock');
 query("SET statement_timeout = '60s'; VACUUM plain");
-is(pages('plain_k'), $size + 150, 'VACUUM neither waits for it nor gives pages back');
-is($session->query_safe('SELECT count(*) FROM plain WHERE k = 8'), 1, 'the transaction goes on');
+is(pages('plain_k'), $size + 150, 'VACUUM neither waits for a transaction that has used the index nor truncates');
+is($session->query_safe('SELECT count(*) FROM plain WHERE k = 8'), 1, 'the transaction still finds rows');
 $session->query_safe('COMMIT');
 $session->quit;
 query('VACUUM plain');
-is(pages('plain_k'), $size - 10, 'the next VACUUM does');
-is_good('plain', 'after all that');
+is(pages('plain_k'), $size - 10, 'VACUUM truncates the index when the transaction has ended');
+is_good('plain', 'after VACUUMs that could not truncate');
 
 # Tables that are not logged
 make_table('unlogged', 'UNLOGGED');
 $size = pages('unlogged_k');
 add_tail('unlogged_k', 100);
 query('VACUUM unlogged');
-is(pages('unlogged_k'), $size, 'of an unlogged table');
+is(pages('unlogged_k'), $size, 'VACUUM truncates the index of an unlogged table');
 query(add_rows('unlogged', 3001, 600));
-is_good('unlogged', 'unlogged');
+is_good('unlogged', 'unlogged table, after the truncation');
 $session = $node->background_psql('postgres');
 $session->query_safe('CREATE TEMP TABLE temporary (k int, pad text); CREATE INDEX temporary_k ON temporary USING bloomidx (k) WITH (pages_per_range = 1)');
 $session->query_safe(add_rows('temporary', 1, 1500));
@@ -169,9 +169,9 @@ my $temporary = $session->query_safe("SELECT pg_relation_filepath('temporary_k')
 $size = $session->query_safe("SELECT pg_relation_size('temporary_k')");
 append_to_file($node->data_dir . "/$temporary", "\0" x (100 * $page_size));
 $session->query_safe('VACUUM temporary');
-is($session->query_safe("SELECT pg_relation_size('temporary_k')"), $size, 'of a temporary table');
+is($session->query_safe("SELECT pg_relation_size('temporary_k')"), $size, 'VACUUM truncates the index of a temporary table');
 $session->query_safe(add_rows('temporary', 1501, 600));
-is($session->query_safe("SELECT bloomidx_check('temporary_k')"), 2100, 'which is good');
+is($session->query_safe("SELECT bloomidx_check('temporary_k')"), 2100, 'bloomidx_check accepts the index of the temporary table');
 $session->quit;
 
 #
@@ -190,7 +190,7 @@ sub add_behind
 	return;
 }
 add_behind(3001);
-cmp_ok(pages('moved_k'), '>', $size + 200, 'filters at the end');
+cmp_ok(pages('moved_k'), '>', $size + 200, 'filters of new rows are behind free pages');
 
 # A search that has read the directory before, and looks at the slices afterwards
 $gate->hold('search_slice');
@@ -208,17 +208,17 @@ query('UPDATE moved SET k = -k, pad = NULL WHERE k > 2000 AND k % 3 = 0');
 $gate->release('copied');
 $vacuum->quit;
 $gate->release('search_slice');
-like($search->query("SELECT 'done'"), qr/found 1/, 'a search beside the move');
+like($search->query("SELECT 'done'"), qr/found 1/, 'a search that began before filters moved finds its row');
 $search->quit;
-is_good('moved', 'moved');
+is_good('moved', 'after filters have moved');
 is(query("SELECT bool_and(first_index_block < $size + 50) FROM bloomidx_segments('moved_k') AS s(segment, a, b, first_index_block)"),
-	't', 'the filters are where free pages were');
+	't', 'filters have moved to pages that were free');
 query('VACUUM moved');
-cmp_ok(pages('moved_k'), '<', $size + 50, 'and the file is short, when nobody searches');
-is_good('moved', 'moved and truncated');
+cmp_ok(pages('moved_k'), '<', $size + 50, 'VACUUM truncates the file behind filters that have moved');
+is_good('moved', 'after filters have moved and the truncation');
 catch_up($node, $standby);
-is(pages('moved_k', $standby), pages('moved_k'), 'on the standby, too');
-is_good('moved', 'moved and truncated, on the standby', $standby);
+is(pages('moved_k', $standby), pages('moved_k'), 'the standby truncates the file behind filters that have moved');
+is_good('moved', 'after filters have moved and the truncation, on the standby', $standby);
 
 # A crash with a copy that is not used yet
 add_behind(4001);
@@ -227,11 +227,11 @@ $vacuum = start('VACUUM moved');
 $gate->wait_for('copied');
 query('INSERT INTO moved VALUES (-2)');
 crash();
-is_good('moved', 'killed with a copy');
+is_good('moved', 'killed with a copy of filters that is not used yet');
 query(add_rows('moved', 5001, 100));
 query('VACUUM moved');
-cmp_ok(pages('moved_k'), '<', $size + 50, 'the next VACUUM moves them');
-is_good('moved', 'killed with a copy, and vacuumed');
+cmp_ok(pages('moved_k'), '<', $size + 50, 'VACUUM after the crash moves the filters and truncates');
+is_good('moved', 'killed with a copy of filters, then vacuumed');
 
 #
 # --- Crashes
@@ -242,7 +242,7 @@ $size = pages('crashed_k');
 add_tail('crashed_k', 100);
 query('VACUUM crashed');
 crash();
-is(pages('crashed_k'), $size, 'killed after the truncation');
+is(pages('crashed_k'), $size, 'killed after the truncation: the index is still short');
 is_good('crashed', 'killed after the truncation');
 
 # with page images of before and after in the WAL that is replayed
@@ -252,9 +252,9 @@ query(add_rows('crashed', 3001, 600));
 query('VACUUM crashed');
 query(add_rows('crashed', 4001, 600));
 my $grown = pages('crashed_k');
-cmp_ok($grown, '<', $size + 100, 'truncated, and grown again');
+cmp_ok($grown, '<', $size + 100, 'the index is truncated, and grows again');
 crash();
-is(pages('crashed_k'), $grown, 'killed after the index had grown again');
+is(pages('crashed_k'), $grown, 'killed after the index had grown again: it has the same size');
 is_good('crashed', 'killed after the index had grown again');
 
 # between the metapage and the truncation
@@ -263,15 +263,15 @@ $gate->hold('truncate');
 $vacuum = start('VACUUM crashed');
 $gate->wait_for('truncate');
 is($node->psql('postgres', "SET lock_timeout = '200ms'; SELECT bloomidx_check('crashed_k')", stderr => \$stderr), 3,
-	'nobody looks into an index that is being truncated');
+	'bloomidx_check waits while the index is being truncated');
 query('SELECT pg_switch_wal()');
 crash();
-is(pages('crashed_k'), $grown + 100, 'killed before the truncation');
+is(pages('crashed_k'), $grown + 100, 'killed before the truncation: the free pages are still there');
 $node->psql('postgres', "SELECT bloomidx_check('crashed_k')", stderr => \$stderr);
-like($stderr, qr/NOTICE:  index "crashed_k" has 100 pages that no directory entry references/, 'pages that nothing names');
+like($stderr, qr/NOTICE:  index "crashed_k" has 100 pages that no directory entry references/, 'killed before the truncation: bloomidx_check counts the pages that nothing names');
 is_good('crashed', 'killed before the truncation');
 query('VACUUM crashed');
-is(pages('crashed_k'), $grown, 'the next VACUUM truncates it');
+is(pages('crashed_k'), $grown, 'killed before the truncation: the next VACUUM truncates');
 
 # cancelled there, which leaves no lock
 add_tail('crashed_k', 100);
@@ -279,16 +279,16 @@ $gate->hold('truncate');
 $vacuum = start('VACUUM crashed');
 $gate->wait_for('truncate');
 $gate->cancel('truncate');
-like($vacuum->query("SELECT 'session ' || 'is usable'"), qr/session is usable/, 'session after cancel');
-is(query("SELECT count(*) FROM pg_locks WHERE relation IN ('crashed'::regclass, 'crashed_k'::regclass)"), 0, 'no lock is left');
+like($vacuum->query("SELECT 'session ' || 'is usable'"), qr/session is usable/, 'the session of a VACUUM that is cancelled before the truncation is usable');
+is(query("SELECT count(*) FROM pg_locks WHERE relation IN ('crashed'::regclass, 'crashed_k'::regclass)"), 0, 'VACUUM that is cancelled before the truncation leaves no lock');
 $vacuum->quit;
 $gate->release('truncate');
-is_good('crashed', 'cancelled before the truncation');
+is_good('crashed', 'after VACUUM was cancelled before the truncation');
 query('VACUUM crashed');
-is(pages('crashed_k'), $grown, 'and vacuumed');
+is(pages('crashed_k'), $grown, 'VACUUM truncates after one that was cancelled');
 catch_up($node, $standby);
-is(pages('crashed_k', $standby), $grown, 'the standby has followed');
-is_good('crashed', 'on the standby', $standby);
+is(pages('crashed_k', $standby), $grown, 'the standby has the same size after the crashes');
+is_good('crashed', 'after the crashes, on the standby', $standby);
 
 #
 # --- A standby
@@ -300,23 +300,23 @@ $size = pages('followed_k');
 add_tail('followed_k', 100);
 query("SELECT bloomidx_summarize('followed_k')");
 catch_up($node, $standby);
-is(pages('followed_k', $standby), $size + 100, 'the standby has free pages');
+is(pages('followed_k', $standby), $size + 100, 'bloomidx_summarize makes free pages known to the standby');
 my $reader = old_snapshot($standby);
-is($reader->query_safe('SELECT count(*) FROM followed WHERE k = 7'), 1, 'a transaction on the standby has looked into the index');
+is($reader->query_safe('SELECT count(*) FROM followed WHERE k = 7'), 1, 'a transaction on the standby finds a row by the index, and keeps its lock');
 query('VACUUM followed');
-is(pages('followed_k'), $size, 'the primary has truncated it');
+is(pages('followed_k'), $size, 'the primary truncates the index beside a transaction on the standby');
 $standby->poll_query_until('postgres',
 	"SELECT count(*) = 1 FROM pg_locks WHERE relation = (SELECT oid FROM pg_class WHERE relname = 'followed_k') AND mode = 'AccessExclusiveLock' AND NOT granted")
   or die 'replay does not wait';
-is($reader->query_safe("SELECT pg_relation_size('followed_k') / $page_size"), $size + 100, 'the standby waits');
-is($reader->query_safe('SELECT count(*) FROM followed WHERE k IN (1, 8, 2500)'), 3, 'and the transaction finds its rows');
-is($reader->query_safe("SELECT bloomidx_check('followed_k')"), 2500, 'bloomidx_check is content');
+is($reader->query_safe("SELECT pg_relation_size('followed_k') / $page_size"), $size + 100, 'replay of the truncation waits for the transaction on the standby');
+is($reader->query_safe('SELECT count(*) FROM followed WHERE k IN (1, 8, 2500)'), 3, 'the transaction on the standby finds its rows while replay waits');
+is($reader->query_safe("SELECT bloomidx_check('followed_k')"), 2500, 'bloomidx_check in the transaction on the standby accepts the index');
 $reader->query_safe('COMMIT');
 catch_up($node, $standby);
-is(pages('followed_k', $standby), $size, 'then it truncates, too');
-is($reader->query_safe('SELECT count(*) FROM followed WHERE k IN (1, 8, 2500)'), 3, 'and the session goes on');
+is(pages('followed_k', $standby), $size, 'the standby truncates when the transaction has ended');
+is($reader->query_safe('SELECT count(*) FROM followed WHERE k IN (1, 8, 2500)'), 3, 'the session on the standby finds its rows after the truncation');
 $reader->quit;
-is_good('followed', 'on the standby', $standby);
+is_good('followed', 'after replay of the truncation, on the standby', $standby);
 
 # While VACUUM is at work on the next index, nobody has to wait for this one: neither there nor here.
 query('CREATE TABLE busy (k int, pad text) WITH (fillfactor = 50);'
@@ -334,22 +334,22 @@ $gate->wait_for('published');
 # on to the next index, whose rebuild stops at the same place
 $gate->release_once('published');
 $gate->wait_for('published');
-cmp_ok(pages('busy_k'), '<', $size - 90, 'one index is truncated');
+cmp_ok(pages('busy_k'), '<', $size - 90, 'the first index is truncated before VACUUM is done with the second');
 is( query("SELECT phase FROM pg_stat_progress_vacuum WHERE relid = 'busy'::regclass"),
-	'cleaning up indexes', 'and VACUUM goes on to show its progress');
+	'cleaning up indexes', 'VACUUM shows its progress after a truncation');
 is($node->psql('postgres', "SET enable_seqscan = off; SET lock_timeout = '10s'; SELECT k FROM busy WHERE k = 7", stdout => \$stdout),
-	0, 'it can be used while VACUUM is at the next one');
-is($stdout, 7, 'and finds rows');
+	0, 'the first index can be used while VACUUM is at the second');
+is($stdout, 7, 'the first index finds a row while VACUUM is at the second');
 my $lsn = $node->lsn('flush');
 $standby->poll_query_until('postgres', "SELECT pg_last_wal_replay_lsn() >= '$lsn'") or die 'the standby does not follow';
-cmp_ok(pages('busy_k', $standby), '<', $size - 90, 'on the standby it is truncated');
+cmp_ok(pages('busy_k', $standby), '<', $size - 90, 'the standby truncates the first index before VACUUM is done with the second');
 is($standby->psql('postgres', "SET enable_seqscan = off; SET lock_timeout = '10s'; SELECT k FROM busy WHERE k = 7", stdout => \$stdout),
-	0, 'and can be used there');
-is($stdout, 7, 'and finds rows');
+	0, 'on the standby the first index can be used while VACUUM is at the second');
+is($stdout, 7, 'on the standby the first index finds a row while VACUUM is at the second');
 $gate->release('published');
 $vacuum->quit;
 query('DROP INDEX busy_2');
-is_good('busy', 'after that');
+is_good('busy', 'after VACUUM of two indexes');
 
 # VACUUM shows its progress after a rebuild has failed, too.
 query('CREATE TABLE picky (k int, t text, pad text) WITH (fillfactor = 50);'
@@ -367,10 +367,10 @@ $gate->hold('published');
 $vacuum = start('VACUUM picky');
 $gate->wait_for('published');
 is( query("SELECT phase, heap_blks_total > 0 FROM pg_stat_progress_vacuum WHERE relid = 'picky'::regclass"),
-	'cleaning up indexes|t', 'progress after a rebuild that failed');
+	'cleaning up indexes|t', 'VACUUM shows its progress after a rebuild that failed');
 $gate->release('published');
 $vacuum->quit;
-like(slurp_file($node->logfile), qr/WARNING:  could not rebuild filters of index "picky_1": missing chunk number 0/, 'it had failed');
+like(slurp_file($node->logfile), qr/WARNING:  could not rebuild filters of index "picky_1": missing chunk number 0/, 'the rebuild fails with a warning');
 query('DROP TABLE picky');
 
 #
@@ -406,14 +406,14 @@ while (time < $enough)
 foreach my $run (@runs)
 {
 	$run->{harness}->finish;
-	unlike($run->{stderr}, qr/ERROR|FATAL|aborted/, 'no client failed');
+	unlike($run->{stderr}, qr/ERROR|FATAL|aborted/, 'no client beside VACUUM fails');
 }
 my $log = substr(slurp_file($node->logfile), $log_start);
 my $truncations = () = $log =~ /index "churn_k": truncated, \d+ pages fewer/g;
 my $refusals = () = $log =~ /index "churn_k": not truncated/g;
 report('truncations under load', $truncations);
 note "in vain: $refusals";
-cmp_ok($truncations, '>', 0, 'the index was truncated beside the clients');
+cmp_ok($truncations, '>', 0, 'VACUUM truncates the index beside clients');
 query('VACUUM churn');
 note query("SELECT index_pages || ' pages, of them free: ' || free_pages FROM bloomidx_info('churn_k')");
 all_rows_found($node, 'churn', $_, 'churn_k', 10000, 'after the clients') foreach 'k', 't';
@@ -432,10 +432,10 @@ query(add_rows('torn', 3001, 900));
 query('CHECKPOINT');
 query("INSERT INTO torn SELECT 9000000, ''");
 query('VACUUM torn');
-cmp_ok(pages('torn_k'), '<', 100, 'a page is truncated after a record of it');
+cmp_ok(pages('torn_k'), '<', 100, 'without full_page_writes, a page with a record in WAL is truncated');
 add_tail('torn_k', 300);
 crash();
-like(slurp_file($node->logfile), qr/page \d+ of relation \S+ is uninitialized/, 'replay meets the page, without content');
+like(slurp_file($node->logfile), qr/page \d+ of relation \S+ is uninitialized/, 'without full_page_writes, replay meets the page without content');
 is_good('torn', 'after a crash without full_page_writes');
 $node->append_conf('postgresql.conf', "full_page_writes = on\nwal_consistency_checking = 'generic'\n");
 $node->reload;
@@ -448,7 +448,7 @@ catch_up($node, $standby);
 kill9_all($node);
 $standby->promote;
 $standby->safe_psql('postgres', add_rows('plain', 10001, 900) . add_rows('crashed', 10001, 900));
-is_good($_, 'promoted', $standby) foreach 'plain', 'crashed', 'moved', 'followed', 'torn';
+is_good($_, 'after promotion', $standby) foreach 'plain', 'crashed', 'moved', 'followed', 'torn';
 log_is_clean($standby, 'truncation');
 $standby->stop;
 $node->start;

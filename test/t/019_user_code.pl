@@ -150,13 +150,13 @@ foreach my $kind (@kinds)
 		failure("SET ROLE mallory; SELECT bloomidx_check('$index')"),
 		qr/ERROR:  permission denied to look up rows in index "$index"/,
 		"bloomidx_check does not call functions for somebody else: $kind");
-	is(calls('mallory', "SELECT bloomidx_check('$index', heapallindexed => false)"), 'none', "pages can be verified without: $kind");
+	is(calls('mallory', "SELECT bloomidx_check('$index', heapallindexed => false)"), 'none', "bloomidx_check of the pages alone calls no function: $kind");
 	is(calls('none', "SELECT bloomidx_check('$index')"), $as_alice, "bloomidx_check calls as the owner: $kind")
 	  if $kind ne 'constant';
 	is(calls('none', "SELECT bloomidx_summarize('$index')"), $as_alice, "bloomidx_summarize calls as the owner: $kind")
 	  if $kind ne 'constant';
 	query("SELECT bloomidx_summarize('$index')");
-	is(query("SELECT note FROM bloomidx_info('$index')"), '', "and leaves nothing to do: $kind");
+	is(query("SELECT note FROM bloomidx_info('$index')"), '', "after bloomidx_summarize no note is left: $kind");
 	is(calls('mallory', "SELECT * FROM bloomidx_probe('$index', 5)"), $as_caller, 'bloomidx_probe calls as the caller: hash')
 	  if $kind eq 'hash';
 	is(calls('mallory', "SELECT * FROM bloomidx_probe('$index', '{1}'::num[])"),
@@ -169,7 +169,7 @@ foreach my $kind (@kinds)
 	is(calls('none', 'REINDEX INDEX CONCURRENTLY ' . $index), $by_server, "REINDEX CONCURRENTLY calls as the owner: $kind");
 	is(calls('mallory', "INSERT INTO w VALUES (7, '{7}')"),
 		$as_caller, "INSERT calls as its user: $kind");
-	is(query("SELECT oracle_force(true); SELECT count(*) FROM w WHERE n = 7 AND n > 0") =~ s/^\n//r, 2, "rows are found: $kind");
+	is(query("SELECT oracle_force(true); SELECT count(*) FROM w WHERE n = 7 AND n > 0") =~ s/^\n//r, 2, "rows are found after REINDEX and INSERT: $kind");
 }
 
 # --- Autovacuum, too, calls none.  (Its ANALYZE evaluates expressions, as it always does.)
@@ -180,7 +180,7 @@ query(
 $node->append_conf('postgresql.conf', "autovacuum = on\n");
 $node->reload;
 ok( $node->poll_query_until('postgres', "SELECT autovacuum_count > 0 FROM pg_stat_all_tables WHERE relname = 'w'"),
-	'autovacuum has been here');
+	'autovacuum processes the table');
 is(query('SELECT count(*) FROM calls'), 0, 'autovacuum calls no function');
 $node->append_conf('postgresql.conf', "autovacuum = off\n");
 $node->reload;
@@ -251,20 +251,20 @@ SELECT * FROM bloomidx_estimate('${owner}_t', '{name}');
 		}
 	}
 }
-is(query("SELECT rolsuper FROM pg_roles WHERE rolname = 'mallory'"), 'f', 'nor become superuser');
+is(query("SELECT rolsuper FROM pg_roles WHERE rolname = 'mallory'"), 'f', 'mallory does not become superuser');
 cmp_ok(
 	$node->safe_psql('postgres', "SET search_path = evil, pg_catalog, public; DELETE FROM ran_as; SELECT norm_sql('x'); SELECT count(*) FROM ran_as") =~ s/.*\n//sr,
-	'>', 0, 'where the attack is meant to work, it works');
+	'>', 0, 'the attack works where nothing prevents it');
 query('ALTER ROLE mallory NOSUPERUSER');
 
 # --- What the functions have changed for the owner's code, they restore, after an error as well.
 is( $node->safe_psql('postgres', "SET search_path = evil, pg_catalog, public; SELECT bloomidx_check('alice_sql');
 	SHOW search_path; SELECT current_user = session_user"),
 	"10\nevil, pg_catalog, public\nt",
-	'afterwards user and search_path are those of the caller');
+	'after bloomidx_check user and search_path are those of the caller');
 like(failure("BEGIN; SAVEPOINT s; SET calls.fails = '22012'; SELECT bloomidx_check('w_expression');
 	ROLLBACK TO s; SELECT current_user = session_user AND current_setting('search_path') LIKE '%public%' AS restored \\gset
-	\\if :restored\n\\warn restored\n\\endif"), qr/22012.*^restored$/ms, 'after an error as well');
+	\\if :restored\n\\warn restored\n\\endif"), qr/22012.*^restored$/ms, 'after an error in bloomidx_check user and search_path are those of the caller');
 
 query('DROP TABLE alice_t, super_t');
 
@@ -274,21 +274,21 @@ foreach my $sqlstate (qw(22012 23505 25006 40001 40P01 42P01 53100 53200 53300 5
 {
 	my $set = "SET calls.write = 'no'; SET calls.fails = '$sqlstate';";
 
-	is($node->psql('postgres', "$set\nVACUUM w") . failure("$set\nVACUUM w"), '0', "VACUUM with a function that raises $sqlstate");
+	is($node->psql('postgres', "$set\nVACUUM w") . failure("$set\nVACUUM w"), '0', "VACUUM does not fail with a function that raises $sqlstate");
 	foreach my $place (
 		"SELECT bloomidx_summarize('w_expression')", "SELECT bloomidx_check('w_expression')", 'INSERT INTO w VALUES (1)',
 		'REINDEX INDEX w_expression')
 	{
-		like(failure("$set $place"), qr/ERROR:  function fails with $sqlstate/, "$place: $sqlstate");
+		like(failure("$set $place"), qr/ERROR:  function fails with $sqlstate/, "$place: fails with $sqlstate of the function");
 	}
 	unlike(query("SELECT note FROM bloomidx_info('w_expression')"), qr/interrupted/, "no rebuild is left unfinished: $sqlstate");
 }
 like(
 	failure("SET calls.write = 'no'; SET calls.fails = '22012'; REINDEX INDEX CONCURRENTLY w_expression"),
 	qr/function fails with 22012/,
-	'REINDEX CONCURRENTLY');
+	'REINDEX CONCURRENTLY fails with the error of the function');
 query('DROP INDEX w_expression_ccnew');
-cmp_ok(query("SET calls.write = 'no'; SELECT bloomidx_summarize('w_expression')"), '>', 0, 'the filters were still to be rebuilt');
+cmp_ok(query("SET calls.write = 'no'; SELECT bloomidx_summarize('w_expression')"), '>', 0, 'bloomidx_summarize rebuilds the filters when the function does not fail');
 
 # --- Filters are not rebuilt by definitions that may be rolled back.
 query(
@@ -310,9 +310,9 @@ foreach my $case (
 	like(
 		failure("BEGIN; $ddl; SELECT bloomidx_summarize('$index'); ROLLBACK"),
 		qr/ERROR:  cannot rebuild filters of index "$index" in a transaction that has written data/,
-		"bloomidx_summarize in a transaction with other definitions: $index");
-	is(query("SELECT bloomidx_check('$index')"), 5500, "no row is lost: $index");
-	cmp_ok(query("BEGIN; SELECT bloomidx_summarize('$index'); COMMIT"), '>', 0, "a transaction that has written nothing will do: $index");
+		"bloomidx_summarize is refused in a transaction with other definitions: $index");
+	is(query("SELECT bloomidx_check('$index')"), 5500, "bloomidx_check looks up every row after the transaction has been rolled back: $index");
+	cmp_ok(query("BEGIN; SELECT bloomidx_summarize('$index'); COMMIT"), '>', 0, "bloomidx_summarize rebuilds filters in a transaction that has written nothing: $index");
 }
 
 # --- A function that reads and writes its own table by way of the index.
@@ -343,9 +343,9 @@ query("ALTER TABLE self SET (fillfactor = 100); INSERT INTO self SELECT i, '' FR
 foreach my $call ("bloomidx_check('self_n') > 0", "bloomidx_summarize('self_n') > 0")
 {
 	is(query("SET statement_timeout = '60s'; BEGIN; SET LOCAL calls.meddles = 'yes'; SELECT $call; COMMIT"),
-		't', "$call with a function that reads and writes the table");
+		't', "$call: a function may read and write the table");
 }
-is(query("SELECT bloomidx_check('self_n') = count(*) AND count(*) > 2510 FROM self"), 't', 'and the index has all rows');
+is(query("SELECT bloomidx_check('self_n') = count(*) AND count(*) > 2510 FROM self"), 't', 'the index has all rows after its function has written the table');
 
 # --- A function that sleeps holds up nobody, and can be cancelled.
 make_table('w', 'expression');
@@ -382,9 +382,9 @@ while ($run->{harness}->pump_nb && $reindexed < 200)
 }
 $run->{harness}->finish;
 note "REINDEX CONCURRENTLY: $reindexed";
-cmp_ok($reindexed, '>', 5, 'REINDEX CONCURRENTLY beside bloomidx_summarize');
-is(join('', @failures), '', 'REINDEX CONCURRENTLY does not fail');
-is(query("SELECT count(*) FROM pg_index WHERE NOT indisvalid"), 0, 'and leaves no invalid index');
+cmp_ok($reindexed, '>', 5, 'REINDEX CONCURRENTLY runs several times beside bloomidx_summarize');
+is(join('', @failures), '', 'REINDEX CONCURRENTLY does not fail because of bloomidx_summarize');
+is(query("SELECT count(*) FROM pg_index WHERE NOT indisvalid"), 0, 'REINDEX CONCURRENTLY beside bloomidx_summarize leaves no invalid index');
 my $blocker = $node->background_psql('postgres');
 $blocker->query_safe('BEGIN; LOCK TABLE busy IN SHARE UPDATE EXCLUSIVE MODE');
 like(failure("SET statement_timeout = '30s'; SELECT bloomidx_summarize('busy_k')"), qr/ERROR:  could not obtain lock on table "busy"/,

@@ -71,7 +71,7 @@ SELECT bloomidx_summarize('${table}_i') >= 0;
 SELECT bloomidx_check('${table}_i') = (SELECT count(*) FROM $table);
 });
 			my $rest = $out =~ s/^S\|2\|2\|.*\n//r;
-			is("$err$rest", "t\nt", "$what, $end, then $as: the index answers as a sequential scan does");
+			is("$err$rest", "t\nt", "aborted $what ($end), then column $as: index and sequential scan agree");
 		}
 	}
 }

@@ -43,7 +43,7 @@ sub rows_are_found
 	is( $node->safe_psql(
 			'postgres', "SELECT oracle_lost_rows('t', 'k', 't_k', 'true', '(k).a % 40 = 0'), count(*) FROM t WHERE (k).z = 'zz'"),
 		'0|20000',
-		"$what: rows are found");
+		"$what: rows with the new attribute are found");
 	return;
 }
 
