@@ -78,6 +78,16 @@ my @conditions = (
 	q{n = 500 AND t IS NULL},
 	q{id = md5('81820')::uuid});
 
+# The query of a condition: a count and a digest of the row addresses.
+sub answer { my ($condition) = @_; return "SELECT count(*), sum(hashtextextended(ctid::text, 0)::numeric) FROM big WHERE $condition"; }
+
+# What oracle_compare() says of one condition.
+sub compared
+{
+	my ($on, $index, $condition) = @_;
+	return $on->safe_psql('postgres', "SELECT * FROM oracle_compare('$index', '{NULL}', ARRAY[\$\$@{[ answer($condition) ]}\$\$], '{t}')");
+}
+
 # What the conditions find, with the index or without.
 sub answers
 {
@@ -86,7 +96,7 @@ sub answers
 
 	foreach my $condition (@conditions)
 	{
-		my $query = "SELECT count(*), sum(hashtextextended(ctid::text, 0)::numeric) FROM big WHERE $condition";
+		my $query = answer($condition);
 		$sql .= 'SELECT oracle_uses_index($q$' . $query . "\$q\$, 'big_index');\n" if $use_index eq 'true';
 		$sql .= "$query;\n";
 	}
@@ -208,9 +218,7 @@ foreach my $function ('safe', 'unsafe')
 			CREATE INDEX big_index ON big USING bloomidx ($function(t)) $options WHERE n < 900"),
 		$function eq 'safe' ? 2 : '',
 		"an expression that is $function has workers only if it is safe");
-	is( $node->safe_psql('postgres', "SELECT * FROM oracle_compare('big_index', '{NULL}', ARRAY[
-		\$\$SELECT count(*), sum(hashtextextended(ctid::text, 0)::numeric) FROM big
-			WHERE $function(t) $sought AND n < 900\$\$], '{t}')"),
+	is(compared($node, 'big_index', "$function(t) $sought AND n < 900"),
 		'S|1|1|1|0',
 		"an expression that is $function: the index answers as the sequential scan does");
 	$node->safe_psql('postgres', 'DROP INDEX big_index');
@@ -345,9 +353,7 @@ sub own_rows_are_right
 
 	is( $on->safe_psql('postgres', q{SELECT oracle_lost_rows('big', 'id', 'big_index'), count(*), count(id) > 0 FROM big}),
 		"0|$count|t", "$what: every row is found");
-	is( $on->safe_psql('postgres', "SELECT * FROM oracle_compare('big_index2', '{NULL}', ARRAY[
-		\$\$SELECT count(*), sum(hashtextextended(ctid::text, 0)::numeric) FROM big
-			WHERE slow_start(t) = ANY ('{T200,T4100,T4150,T4200}')\$\$], '{t}')"),
+	is(compared($on, 'big_index2', "slow_start(t) = ANY ('{T200,T4100,T4150,T4200}')"),
 		'S|1|1|1|0',
 		"$what: rows are found by the expression");
 	indexes_are_good($on, $what);
