@@ -204,8 +204,8 @@ BEGIN
 	PERFORM create_timed_loop('text', 'EXECUTE argument INTO counted');
 	us := timed_loop(statements[1:1], expected, expected);
 	IF us < budget THEN
-		us := timed_loop(ARRAY(SELECT statements[i % cardinality(statements) + 1] FROM generate_series(1, ceil(budget / us)::int) i),
-			expected, expected);
+		us := timed_loop(ARRAY(SELECT statements[i % cardinality(statements) + 1]
+			FROM generate_series(1, ceil(budget / us)::int) i), expected, expected);
 	END IF;
 	PERFORM record('lookup', metric, p.name, us, 'us', used);
 END $$;

@@ -36,10 +36,10 @@ END;
 CREATE FUNCTION this_turn() RETURNS int LANGUAGE sql
 RETURN current_setting('bench.turn')::int;
 
--- Makes the function timed_loop(arguments, fewest, most): microseconds per execution of a statement, in a loop in the server,
--- once with each argument.  The statement is one of PL/pgSQL that sets "counted", from a variable "argument" of the type
--- given.  It fails if it counts fewer or more than it must.  All that takes so little time that it has to be repeated is
--- timed by this loop.
+-- Makes the function timed_loop(arguments, fewest, most): microseconds per execution of a statement, in a loop in the
+-- server, once with each argument.  The statement is one of PL/pgSQL that sets "counted", from a variable "argument" of
+-- the type given.  The loop fails if a statement counts fewer or more than it must.  All that takes so little time that it
+-- has to be repeated is timed by this loop.
 CREATE FUNCTION create_timed_loop(argument_type text, statement text) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
 	EXECUTE format($body$

@@ -55,11 +55,14 @@ my $special_size = $page_size - $special;
 my $descriptor_size = $format->size('top.summary');
 
 # Pages to damage, by kind, and of slices by level, in the special area.
-my %target_names = map { join(' ', $format->constant("BX_PAGE_$_->[1]"), $_->[2] ? $format->constant("BX_LEVEL_$_->[2]") : 0) => $_->[0] }
-  [ 'meta', 'META' ], [ 'map', 'MAP' ], [ 'top', 'TOP' ], [ 'segment', 'SLICE', 'SEGMENT' ],
+my %target_names = map {
+	my ($name, $kind, $level) = @$_;
+	join(' ', $format->constant("BX_PAGE_$kind"), $level ? $format->constant("BX_LEVEL_$level") : 0) => $name
+  } [ 'meta', 'META' ], [ 'map', 'MAP' ], [ 'top', 'TOP' ], [ 'segment', 'SLICE', 'SEGMENT' ],
   [ 'summary', 'SLICE', 'PARTITION' ], [ 'filters', 'BLOCK' ], [ 'scratch', 'SCRATCH' ];
 
-is($node->safe_psql('postgres', 'SHOW data_checksums'), 'off', 'there are no data checksums, which would find the damage first');
+is($node->safe_psql('postgres', 'SHOW data_checksums'),
+	'off', 'there are no data checksums, which would find the damage first');
 
 # Rows in three segments, in the first 384 pages.  The file is extended with empty pages, so that the index gets a summary
 # without a large table.
@@ -162,7 +165,8 @@ foreach my $target (@names)
 	# Page headers that the server takes for possible: no special area, a full page, an empty one.
 	add_damage($target, 'no_special', sub { with_header($_[0], pd_upper => $page_size, pd_special => $page_size) });
 	add_damage($target, 'small_special', sub { with_header($_[0], pd_special => $page_size - 8) });
-	add_damage($target, 'large_special', sub { with_header($_[0], map { $_ => $header_size } 'pd_lower', 'pd_upper', 'pd_special') });
+	add_damage($target, 'large_special',
+		sub { with_header($_[0], map { $_ => $header_size } 'pd_lower', 'pd_upper', 'pd_special') });
 	add_damage($target, 'btree_meta', sub { $foreign[0] });
 	add_damage($target, 'btree_leaf', sub { $foreign[1] });
 	add_damage($target, "is_$_", do { my $other = $_; sub { good_page($other) } }) foreach grep { $_ ne $target } @names;
@@ -479,7 +483,8 @@ foreach my $turn (0 .. $#damages)
 	$refused++ if !$damage->{wrong} && defined $outcomes && $outcomes !~ /^\d+ x right$/;
 	if ($turn < $named)
 	{
-		ok(!@bad, "$damage->{name}: " . ($damage->{only} ? "refused with $damage->{only}" : 'right answers or index_corrupted')) or diag($report);
+		my $claim = $damage->{only} ? "refused with $damage->{only}" : 'right answers or index_corrupted';
+		ok(!@bad, "$damage->{name}: $claim") or diag($report);
 	}
 	elsif (@bad)
 	{
@@ -487,7 +492,8 @@ foreach my $turn (0 .. $#damages)
 	}
 	last if !defined $outcomes;
 }
-is(scalar @bad_fuzz, 0, 'random damage: right answers or index_corrupted') or diag(join "\n", @bad_fuzz[ 0 .. ($#bad_fuzz < 9 ? $#bad_fuzz : 9) ]);
+is(scalar @bad_fuzz, 0, 'random damage: right answers or index_corrupted')
+  or diag(join "\n", @bad_fuzz[ 0 .. ($#bad_fuzz < 9 ? $#bad_fuzz : 9) ]);
 diag(substr($stderr, -2000)) if !defined $status || $status != 0;
 
 my $strict = grep { !$_->{wrong} } @damages;
@@ -500,7 +506,8 @@ is($found{after}, $found{before}, 'the index answers rightly when it is restored
 is($found{"repaired_$_"}, $found{before}, "REINDEX repairs an index after damage $_") foreach 0, 10;
 my @refusals = map { /^V\|(.*)/ ? $1 : () } split /\n/, $stdout;
 note scalar @refusals . ' times VACUUM refused';
-is(join("\n", grep { !/^(XX002|0A000) .*t_ix|^XX001 (invalid page|could not read block)/ } @refusals), '', 'VACUUM of damaged indexes fails with index_corrupted, or does not fail');
+is(join("\n", grep { !/^(XX002|0A000) .*t_ix|^XX001 (invalid page|could not read block)/ } @refusals),
+	'', 'VACUUM of damaged indexes fails with index_corrupted, or does not fail');
 
 log_is_clean($node, 'damage');
 $node->stop;

@@ -26,7 +26,8 @@ sub is_refused
 	my ($table, $sql, $what) = @_;
 	my (undef, undef, $stderr) = $node->psql('postgres', "\\set VERBOSITY verbose\n$sql");
 
-	like($stderr, qr/ERROR:  0A000: cannot create index "[^"]*": table "$table" does not use the heap access method/, "$what is refused");
+	like($stderr,
+		qr/ERROR:  0A000: cannot create index "[^"]*": table "$table" does not use the heap access method/, "$what is refused");
 	like($stderr, qr/DETAIL:  bloomidx indexes tables of access method heap only\./, "$what is refused with a detail");
 	return;
 }
@@ -43,7 +44,8 @@ INSERT INTO own SELECT generate_series(1, 1000);
 CREATE TABLE parent (a int) PARTITION BY RANGE (a);
 CREATE INDEX ON parent USING bloomidx (a);
 });
-is($node->safe_psql('postgres', 'SELECT count(*), sum(a) FROM other WHERE a < 500'), '499|124750', 'the other table access method stores rows');
+is($node->safe_psql('postgres', 'SELECT count(*), sum(a) FROM other WHERE a < 500'),
+	'499|124750', 'the other table access method stores rows');
 
 is_refused('other', 'CREATE INDEX ON other USING bloomidx (a)', 'an index on a table with rows');
 is_refused('empty', 'CREATE INDEX ON empty USING bloomidx (a)', 'an index on an empty table');

@@ -245,7 +245,8 @@ sub nobody_waits_for_an_insert_that_makes_pages
 	$gate->hold('allocated');
 	my $insert = start("INSERT INTO $table SELECT 2000 + i, repeat('x', 1900) FROM generate_series(1, 400) i");
 	$gate->wait_for('allocated');
-	is($node->psql('postgres', "$limit; UPDATE $table SET k = -30 WHERE k = 1"), 0, "$try: an update does not wait for an insert that makes pages");
+	is($node->psql('postgres', "$limit; UPDATE $table SET k = -30 WHERE k = 1"),
+		0, "$try: an update does not wait for an insert that makes pages");
 	all_found($table, "$try: beside an insert that makes pages");
 	is($node->psql('postgres', "$limit; SELECT bloomidx_check('${table}_k_idx')"),
 		0, "$try: bloomidx_check does not wait for an insert that makes pages");
@@ -358,7 +359,8 @@ sub a_cancelled_vacuum_does_no_harm
 	}
 	my $size = query("VACUUM $table; SELECT pg_relation_size('${table}_k_idx')");
 	query("VACUUM $table");
-	is(query("SELECT pg_relation_size('${table}_k_idx')"), $size, "$try: a second VACUUM after those that were cancelled finds nothing to do");
+	is(query("SELECT pg_relation_size('${table}_k_idx')"),
+		$size, "$try: a second VACUUM after those that were cancelled finds nothing to do");
 	all_found($table, "$try: after two VACUUMs more");
 	return;
 }
@@ -394,7 +396,8 @@ INSERT INTO toasted SELECT repeat(md5(i::text), 100) FROM generate_series(1, 50)
 SELECT format('VACUUM %s', reltoastrelid::regclass) FROM pg_class WHERE relname = 'toasted' \\gexec
 CREATE INDEX toasted_idx ON toasted @{[ using_index('k') ]};
 });
-	is(lost_rows($node, 'toasted', 'k', 'toasted_idx'), '0', 'CREATE INDEX over dead rows whose TOAST is gone: every row is found');
+	is(lost_rows($node, 'toasted', 'k', 'toasted_idx'),
+		'0', 'CREATE INDEX over dead rows whose TOAST is gone: every row is found');
 	query('VACUUM toasted');
 	is(lost_rows($node, 'toasted', 'k', 'toasted_idx'), '0', 'VACUUM of dead rows whose TOAST is gone: every row is found');
 	$holder->quit;
@@ -412,7 +415,10 @@ sub an_old_snapshot_on_a_standby_finds_old_values_after_create_index
 	my ($try) = @_;
 	my $table = new_name('standby');
 
-	query("CREATE TABLE $table (k int, v text) WITH (fillfactor = 40); INSERT INTO $table SELECT i, 'v' FROM generate_series(1, 1000) i; ALTER TABLE $table SET (fillfactor = 100)");
+	query(qq{
+CREATE TABLE $table (k int, v text) WITH (fillfactor = 40);
+INSERT INTO $table SELECT i, 'v' FROM generate_series(1, 1000) i;
+ALTER TABLE $table SET (fillfactor = 100)});
 	catch_up($node, $standby);
 	my $old = old_snapshot($standby);
 	query("UPDATE $table SET k = k + 100000 WHERE k <= 300; DELETE FROM $table WHERE k BETWEEN 301 AND 400");
@@ -435,7 +441,10 @@ sub an_old_snapshot_on_a_standby_finds_rows_behind_the_scan
 	my $table = new_name('behind');
 	my $what = "$try: key $key";
 
-	query("CREATE TABLE $table (k int, v text); ALTER TABLE $table ALTER v SET STORAGE PLAIN; INSERT INTO $table SELECT generate_series(1, 100)");
+	query(qq{
+CREATE TABLE $table (k int, v text);
+ALTER TABLE $table ALTER v SET STORAGE PLAIN;
+INSERT INTO $table SELECT generate_series(1, 100)});
 	$gate->hold('build_page');
 	my $build = start("CREATE INDEX CONCURRENTLY ${table}_i ON $table " . using_index($key, pages_per_range => 1));
 	$gate->wait_for('build_page');
@@ -446,7 +455,8 @@ sub an_old_snapshot_on_a_standby_finds_rows_behind_the_scan
 	go_on($build, 'build_page');
 	catch_up($node, $standby);
 	my $query = "SELECT count(*) FROM $table WHERE $key IN (" . join(', ', map { -$_ } 1 .. 150) . ')';
-	like($old->query_safe("EXPLAIN $query"), qr/Bitmap Index Scan/, "$what: an older snapshot on a standby uses an index that was made later");
+	like($old->query_safe("EXPLAIN $query"),
+		qr/Bitmap Index Scan/, "$what: an older snapshot on a standby uses an index that was made later");
 	is($old->query_safe($query), 150, "$what: an older snapshot on a standby finds deleted rows that came behind the scan");
 	$old->quit;
 	return;
@@ -466,7 +476,8 @@ INSERT INTO torn SELECT i, repeat('x', 1000) FROM generate_series(1, 500) i});
 	$node->stop;
 	$standby->promote;
 	$standby->safe_psql('postgres', "INSERT INTO torn SELECT i, repeat('x', 1000) FROM generate_series(501, 5000) i");
-	is(lost_rows($standby, 'torn', 'k', 'torn_k_idx'), '0', 'after inserts into free pages that the standby has never seen: every row is found');
+	is(lost_rows($standby, 'torn', 'k', 'torn_k_idx'),
+		'0', 'after inserts into free pages that the standby has never seen: every row is found');
 	$standby->safe_psql('postgres', 'VACUUM torn');
 	is(lost_rows($standby, 'torn', 'k', 'torn_k_idx'), '0', 'after VACUUM of such pages: every row is found');
 	return;

@@ -179,7 +179,8 @@ cmp_ok(query("SELECT index_scan('SELECT FROM doubtful WHERE n + 1 = -5', 'matche
 	'<', 5, 'bloomidx_summarize resolves the doubt');
 cmp_ok($cost, '>', 3 * cost('SELECT FROM doubtful WHERE n + 1 = -5'), 'ranges in doubt raise the cost')
   if layout() eq 'partitioned';
-is(query("SELECT index_scan('SELECT FROM doubtful WHERE n + 1 = 102', 'matches') >= 1"), 't', 'rows are found after the doubt is resolved');
+is(query("SELECT index_scan('SELECT FROM doubtful WHERE n + 1 = 102', 'matches') >= 1"),
+	't', 'rows are found after the doubt is resolved');
 
 # --- A user's function that fails for a row in the heap: VACUUM does not call it, bloomidx_summarize() reports it.
 query(qq{
@@ -203,7 +204,8 @@ unlike(query("SELECT note FROM bloomidx_info('failing_idx')"),
 query('CREATE OR REPLACE FUNCTION picky(n int) RETURNS int LANGUAGE plpgsql IMMUTABLE AS $$ BEGIN RETURN n; END $$');
 is(query("SELECT oracle_force(true); SELECT count(*) FROM failing WHERE picky(n) = 20000") =~ s/^\n//r, 1,
 	'the old filters are used after bloomidx_summarize has failed');
-cmp_ok(query("SELECT bloomidx_summarize('failing_idx')"), '>', 0, 'bloomidx_summarize rebuilds the filters when the function no longer fails');
+cmp_ok(query("SELECT bloomidx_summarize('failing_idx')"),
+	'>', 0, 'bloomidx_summarize rebuilds the filters when the function no longer fails');
 is(query("SELECT bloomidx_summarize('failing_idx')"), 0, 'bloomidx_summarize has rebuilt all of them');
 
 # --- A value whose TOAST rows are damaged is a WARNING for VACUUM, and an error for bloomidx_summarize().
@@ -225,8 +227,10 @@ close $file or die "could not write $toast: $!";
 $node->start;
 ($status, $out, $err) = $node->psql('postgres', 'VACUUM torn');
 is($status, 0, 'VACUUM does not fail because of damaged TOAST');
-like($err, qr/WARNING:  could not rebuild filters of index "torn_t": missing chunk number 0/, 'VACUUM warns of damaged TOAST');
-unlike(query("SELECT note FROM bloomidx_info('torn_t')"), qr/interrupted/, 'VACUUM that warns leaves no unfinished rebuild behind');
+like($err,
+	qr/WARNING:  could not rebuild filters of index "torn_t": missing chunk number 0/, 'VACUUM warns of damaged TOAST');
+unlike(query("SELECT note FROM bloomidx_info('torn_t')"),
+	qr/interrupted/, 'VACUUM that warns leaves no unfinished rebuild behind');
 ($status, $out, $err) = $node->psql('postgres', "SELECT bloomidx_summarize('torn_t')");
 like($err, qr/ERROR:  missing chunk number 0/, 'bloomidx_summarize fails because of damaged TOAST');
 is(query("SELECT oracle_force(true); SELECT count(*) FROM torn WHERE t = 'short 7'") =~ s/^\n//r, 1,

@@ -142,7 +142,8 @@ foreach my $schema ('public', 'elsewhere')
 	command_ok([ 'pg_restore', '-e', '-d', $node->connstr('restored'), $dump ], "$schema: pg_restore succeeds");
 	my $original = $node->safe_psql('original', $definitions);
 	is(scalar(split /\n/, $original), 8, "$schema: all indexes are in the original database");
-	is($node->safe_psql('restored', $definitions), $original, "$schema: restored indexes have the same definitions and options");
+	is($node->safe_psql('restored', $definitions),
+		$original, "$schema: restored indexes have the same definitions and options");
 	is( $node->safe_psql('restored',
 			"SELECT nspname FROM pg_extension e JOIN pg_namespace n ON n.oid = extnamespace WHERE extname = 'bloomidx'"),
 		$schema, "$schema: the extension is restored to its schema");

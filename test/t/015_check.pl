@@ -406,9 +406,12 @@ $node->safe_psql('postgres', join '', map { "REINDEX INDEX ${_}_ix;\n" } @cases)
 extend_file($node, 'postgres', $node->safe_psql('postgres', "SELECT pg_relation_size('good_ix')") / $page_size + 3, 'good_ix');
 my ($stdout, $stderr);
 $node->psql('postgres', "SELECT bloomidx_check('good_ix')", stdout => \$stdout, stderr => \$stderr);
-like($stderr, qr/NOTICE:  index "good_ix" has 3 pages that no directory entry references/, 'bloomidx_check gives a notice of pages that nothing names');
+like($stderr,
+	qr/NOTICE:  index "good_ix" has 3 pages that no directory entry references/,
+	'bloomidx_check gives a notice of pages that nothing names');
 is($stdout, $rows + 200, 'pages that nothing names are no damage');
-is($node->safe_psql('postgres', "SELECT free_pages FROM bloomidx_info('good_ix')"), '3', 'bloomidx_info counts pages that nothing names as free');
+is($node->safe_psql('postgres', "SELECT free_pages FROM bloomidx_info('good_ix')"),
+	'3', 'bloomidx_info counts pages that nothing names as free');
 $node->safe_psql('postgres', 'VACUUM good');
 $node->psql('postgres', "SELECT bloomidx_check('good_ix')", stdout => \$stdout, stderr => \$stderr);
 is($stderr, '', 'bloomidx_check gives no notice after VACUUM has found the pages');
@@ -420,13 +423,16 @@ is($stderr, '', 'bloomidx_check gives no notice after VACUUM has found the pages
 my $other = $node->background_psql('postgres', on_error_stop => 1);
 $other->query_safe('CREATE TEMP TABLE temporary AS SELECT i AS id FROM generate_series(1, 1000) i;'
 	  . 'CREATE INDEX temporary_i ON temporary USING bloomidx (id); ANALYZE temporary');
-is($other->query_safe("SELECT bloomidx_check('temporary_i')"), '1000', 'bloomidx_check accepts a temporary table of its session');
+is($other->query_safe("SELECT bloomidx_check('temporary_i')"),
+	'1000', 'bloomidx_check accepts a temporary table of its session');
 my ($table, $index) = map { $node->safe_psql('postgres', "SELECT oid FROM pg_class WHERE relname = '$_'") } 'temporary', 'temporary_i';
 foreach my $call ("info($index)", "segments($index)", "blocks($index)", "probe($index, 5)", "measure($index)", "check($index)",
 	"summarize($index)", "estimate($table, '{id}')")
 {
 	$node->psql('postgres', "SELECT bloomidx_$call", stderr => \$stderr);
-	like($stderr, qr/ERROR:  cannot access temporary tables and indexes of other sessions/, "bloomidx_$call refuses a temporary table of another session");
+	like($stderr,
+		qr/ERROR:  cannot access temporary tables and indexes of other sessions/,
+		"bloomidx_$call refuses a temporary table of another session");
 }
 $other->quit;
 
@@ -452,11 +458,16 @@ $primary->safe_psql('postgres', 'INSERT INTO logged SELECT i FROM generate_serie
 $primary->wait_for_catchup($standby);
 is( $standby->safe_psql('postgres', "SELECT bloomidx_check('logged_i'), bloomidx_check('logged_x'), bloomidx_check('logged_i', false), bloomidx_check('logged_b')"),
 	'12000|7000|0|12000', 'bloomidx_check works on a standby');
-is($standby->safe_psql('postgres', "SELECT layout, segments FROM bloomidx_info('logged_i')"), 'partitioned|1', 'bloomidx_info works on a standby');
-is($standby->safe_psql('postgres', "SELECT count(*) FROM bloomidx_probe('logged_i', 11000)"), '1', 'bloomidx_probe works on a standby');
-is($standby->safe_psql('postgres', "SELECT probes FROM bloomidx_measure('logged_i', 10)"), '10', 'bloomidx_measure works on a standby');
+is($standby->safe_psql('postgres', "SELECT layout, segments FROM bloomidx_info('logged_i')"),
+	'partitioned|1', 'bloomidx_info works on a standby');
+is($standby->safe_psql('postgres', "SELECT count(*) FROM bloomidx_probe('logged_i', 11000)"),
+	'1', 'bloomidx_probe works on a standby');
+is($standby->safe_psql('postgres', "SELECT probes FROM bloomidx_measure('logged_i', 10)"),
+	'10', 'bloomidx_measure works on a standby');
 $standby->psql('postgres', "SELECT bloomidx_check('unlogged_i')", stderr => \$stderr);
-like($stderr, qr/ERROR:  cannot access temporary or unlogged relations during recovery/, 'bloomidx_check on a standby refuses an unlogged table');
+like($stderr,
+	qr/ERROR:  cannot access temporary or unlogged relations during recovery/,
+	'bloomidx_check on a standby refuses an unlogged table');
 log_is_clean($_, 'standby') foreach $primary, $standby;
 
 done_testing();

@@ -61,14 +61,17 @@ foreach my $case (
 	is($real->{index}, $other->{ layout() } // $index, "$what: the real index is used if it should be");
 	is($hypothetical->{index}, $index && 'hypothetical', "$what: the hypothetical index is used if it should be");
 	is($hypothetical->{rows}, $real->{rows}, "$what: as many rows are expected with the hypothetical index");
-	cmp_ok($hypothetical->{cost}, '>', $real->{cost} / (layout() eq 'block' ? 8 : 3), "$what: the hypothetical cost $hypothetical->{cost} is not far below the real one $real->{cost}");
+	cmp_ok($hypothetical->{cost},
+		'>', $real->{cost} / (layout() eq 'block' ? 8 : 3), "$what: the hypothetical cost $hypothetical->{cost} is not far below the real one $real->{cost}");
 	# that the rows of a day stand together, the real index has counted
-	cmp_ok($hypothetical->{cost}, '<', $real->{cost} * ($index eq 'big_both' ? 20 : 3), "$what: the hypothetical cost is not far above the real one");
+	cmp_ok($hypothetical->{cost},
+		'<', $real->{cost} * ($index eq 'big_both' ? 20 : 3), "$what: the hypothetical cost is not far above the real one");
 }
 
 # An empty table, forced.
 my ($real, $hypothetical) = plans("SELECT * FROM nothing WHERE id = md5('7')::uuid");
-like($hypothetical->{cost}, qr/^\d+\.\d+$/, "an empty table: the hypothetical index has a cost ($hypothetical->{cost}, really $real->{cost})");
+like($hypothetical->{cost},
+	qr/^\d+\.\d+$/, "an empty table: the hypothetical index has a cost ($hypothetical->{cost}, really $real->{cost})");
 
 log_is_clean($node, 'planner');
 $node->stop;

@@ -75,11 +75,13 @@ foreach my $workers (0, 1)
 		  . "SET max_parallel_maintenance_workers = $workers; $index",
 		"CREATE INDEX by a leader and $workers workers", 'base/');
 	like($messages, qr/: 1 of 1 parallel workers launched/, 'CREATE INDEX that fails has a worker') if $workers;
-	is($node->safe_psql('postgres', q{SELECT count(*) FROM pg_class WHERE relname = 'big_index'}), 0, "CREATE INDEX by a leader and $workers workers: no index is left");
+	is($node->safe_psql('postgres', q{SELECT count(*) FROM pg_class WHERE relname = 'big_index'}),
+		0, "CREATE INDEX by a leader and $workers workers: no index is left");
 	is(orphaned_files($node), 0, "CREATE INDEX by a leader and $workers workers: no file is left");
 	limit_files($usual);
 	$node->safe_psql('postgres', "SET max_parallel_maintenance_workers = $workers; $index");
-	cmp_ok($node->safe_psql('postgres', q{SELECT pg_relation_size('big_index')}), '>', $limit, 'CREATE INDEX with space enough makes an index beyond the limit');
+	cmp_ok($node->safe_psql('postgres', q{SELECT pg_relation_size('big_index')}),
+		'>', $limit, 'CREATE INDEX with space enough makes an index beyond the limit');
 	indexes_are_good($node, 'CREATE INDEX with space enough');
 	$node->safe_psql('postgres', 'DROP INDEX big_index');
 }

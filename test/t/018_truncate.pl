@@ -104,12 +104,15 @@ is_good('plain', 'after the truncation, on the standby', $standby);
 # a session that knows the index as it was
 my $session = index_session($node);
 add_tail('plain_k', 100);
-is($session->query_safe('SELECT count(*) FROM plain WHERE k = 77'), 1, 'a session finds a row in the index before it is truncated');
+is($session->query_safe('SELECT count(*) FROM plain WHERE k = 77'),
+	1, 'a session finds a row in the index before it is truncated');
 query('VACUUM plain');
 is(pages('plain_k'), $size, 'VACUUM truncates an index that another session has used');
-is($session->query_safe('SELECT count(*) FROM plain WHERE k IN (77, 78, 2500)'), 3, 'the session finds rows after the truncation');
+is($session->query_safe('SELECT count(*) FROM plain WHERE k IN (77, 78, 2500)'),
+	3, 'the session finds rows after the truncation');
 query(add_rows('plain', 2501, 600));
-is($session->query_safe('SELECT count(*) FROM plain WHERE k IN (77, 2500, 3100)'), 3, 'the session finds rows after the index has grown again');
+is($session->query_safe('SELECT count(*) FROM plain WHERE k IN (77, 2500, 3100)'),
+	3, 'the session finds rows after the index has grown again');
 $session->quit;
 is_good('plain', 'after the index has grown again');
 
@@ -144,7 +147,8 @@ query('DROP INDEX plain_1, plain_2');
 # Somebody has a lock
 $session = index_session($node);
 $session->query_safe('BEGIN');
-is($session->query_safe('SELECT count(*) FROM plain WHERE k = 7'), 1, 'a transaction finds a row by the index, and keeps its lock');
+is($session->query_safe('SELECT count(*) FROM plain WHERE k = 7'),
+	1, 'a transaction finds a row by the index, and keeps its lock');
 query("SET statement_timeout = '60s'; VACUUM plain");
 is(pages('plain_k'), $size + 150, 'VACUUM neither waits for a transaction that has used the index nor truncates');
 is($session->query_safe('SELECT count(*) FROM plain WHERE k = 8'), 1, 'the transaction still finds rows');
@@ -171,7 +175,8 @@ append_to_file($node->data_dir . "/$temporary", "\0" x (100 * $page_size));
 $session->query_safe('VACUUM temporary');
 is($session->query_safe("SELECT pg_relation_size('temporary_k')"), $size, 'VACUUM truncates the index of a temporary table');
 $session->query_safe(add_rows('temporary', 1501, 600));
-is($session->query_safe("SELECT bloomidx_check('temporary_k')"), 2100, 'bloomidx_check accepts the index of the temporary table');
+is($session->query_safe("SELECT bloomidx_check('temporary_k')"),
+	2100, 'bloomidx_check accepts the index of the temporary table');
 $session->quit;
 
 #
@@ -268,7 +273,9 @@ query('SELECT pg_switch_wal()');
 crash();
 is(pages('crashed_k'), $grown + 100, 'killed before the truncation: the free pages are still there');
 $node->psql('postgres', "SELECT bloomidx_check('crashed_k')", stderr => \$stderr);
-like($stderr, qr/NOTICE:  index "crashed_k" has 100 pages that no directory entry references/, 'killed before the truncation: bloomidx_check counts the pages that nothing names');
+like($stderr,
+	qr/NOTICE:  index "crashed_k" has 100 pages that no directory entry references/,
+	'killed before the truncation: bloomidx_check counts the pages that nothing names');
 is_good('crashed', 'killed before the truncation');
 query('VACUUM crashed');
 is(pages('crashed_k'), $grown, 'killed before the truncation: the next VACUUM truncates');
@@ -279,8 +286,10 @@ $gate->hold('truncate');
 $vacuum = start('VACUUM crashed');
 $gate->wait_for('truncate');
 $gate->cancel('truncate');
-like($vacuum->query("SELECT 'session ' || 'is usable'"), qr/session is usable/, 'the session of a VACUUM that is cancelled before the truncation is usable');
-is(query("SELECT count(*) FROM pg_locks WHERE relation IN ('crashed'::regclass, 'crashed_k'::regclass)"), 0, 'VACUUM that is cancelled before the truncation leaves no lock');
+like($vacuum->query("SELECT 'session ' || 'is usable'"),
+	qr/session is usable/, 'the session of a VACUUM that is cancelled before the truncation is usable');
+is(query("SELECT count(*) FROM pg_locks WHERE relation IN ('crashed'::regclass, 'crashed_k'::regclass)"),
+	0, 'VACUUM that is cancelled before the truncation leaves no lock');
 $vacuum->quit;
 $gate->release('truncate');
 is_good('crashed', 'after VACUUM was cancelled before the truncation');
@@ -302,19 +311,24 @@ query("SELECT bloomidx_summarize('followed_k')");
 catch_up($node, $standby);
 is(pages('followed_k', $standby), $size + 100, 'bloomidx_summarize makes free pages known to the standby');
 my $reader = old_snapshot($standby);
-is($reader->query_safe('SELECT count(*) FROM followed WHERE k = 7'), 1, 'a transaction on the standby finds a row by the index, and keeps its lock');
+is($reader->query_safe('SELECT count(*) FROM followed WHERE k = 7'),
+	1, 'a transaction on the standby finds a row by the index, and keeps its lock');
 query('VACUUM followed');
 is(pages('followed_k'), $size, 'the primary truncates the index beside a transaction on the standby');
 $standby->poll_query_until('postgres',
 	"SELECT count(*) = 1 FROM pg_locks WHERE relation = (SELECT oid FROM pg_class WHERE relname = 'followed_k') AND mode = 'AccessExclusiveLock' AND NOT granted")
   or die 'replay does not wait';
-is($reader->query_safe("SELECT pg_relation_size('followed_k') / $page_size"), $size + 100, 'replay of the truncation waits for the transaction on the standby');
-is($reader->query_safe('SELECT count(*) FROM followed WHERE k IN (1, 8, 2500)'), 3, 'the transaction on the standby finds its rows while replay waits');
-is($reader->query_safe("SELECT bloomidx_check('followed_k')"), 2500, 'bloomidx_check in the transaction on the standby accepts the index');
+is($reader->query_safe("SELECT pg_relation_size('followed_k') / $page_size"),
+	$size + 100, 'replay of the truncation waits for the transaction on the standby');
+is($reader->query_safe('SELECT count(*) FROM followed WHERE k IN (1, 8, 2500)'),
+	3, 'the transaction on the standby finds its rows while replay waits');
+is($reader->query_safe("SELECT bloomidx_check('followed_k')"),
+	2500, 'bloomidx_check in the transaction on the standby accepts the index');
 $reader->query_safe('COMMIT');
 catch_up($node, $standby);
 is(pages('followed_k', $standby), $size, 'the standby truncates when the transaction has ended');
-is($reader->query_safe('SELECT count(*) FROM followed WHERE k IN (1, 8, 2500)'), 3, 'the session on the standby finds its rows after the truncation');
+is($reader->query_safe('SELECT count(*) FROM followed WHERE k IN (1, 8, 2500)'),
+	3, 'the session on the standby finds its rows after the truncation');
 $reader->quit;
 is_good('followed', 'after replay of the truncation, on the standby', $standby);
 
@@ -342,7 +356,8 @@ is($node->psql('postgres', "SET enable_seqscan = off; SET lock_timeout = '10s'; 
 is($stdout, 7, 'the first index finds a row while VACUUM is at the second');
 my $lsn = $node->lsn('flush');
 $standby->poll_query_until('postgres', "SELECT pg_last_wal_replay_lsn() >= '$lsn'") or die 'the standby does not follow';
-cmp_ok(pages('busy_k', $standby), '<', $size - 90, 'the standby truncates the first index before VACUUM is done with the second');
+cmp_ok(pages('busy_k', $standby),
+	'<', $size - 90, 'the standby truncates the first index before VACUUM is done with the second');
 is($standby->psql('postgres', "SET enable_seqscan = off; SET lock_timeout = '10s'; SELECT k FROM busy WHERE k = 7", stdout => \$stdout),
 	0, 'on the standby the first index can be used while VACUUM is at the second');
 is($stdout, 7, 'on the standby the first index finds a row while VACUUM is at the second');
@@ -370,7 +385,8 @@ is( query("SELECT phase, heap_blks_total > 0 FROM pg_stat_progress_vacuum WHERE 
 	'cleaning up indexes|t', 'VACUUM shows its progress after a rebuild that failed');
 $gate->release('published');
 $vacuum->quit;
-like(slurp_file($node->logfile), qr/WARNING:  could not rebuild filters of index "picky_1": missing chunk number 0/, 'the rebuild fails with a warning');
+like(slurp_file($node->logfile),
+	qr/WARNING:  could not rebuild filters of index "picky_1": missing chunk number 0/, 'the rebuild fails with a warning');
 query('DROP TABLE picky');
 
 #
@@ -435,7 +451,8 @@ query('VACUUM torn');
 cmp_ok(pages('torn_k'), '<', 100, 'without full_page_writes, a page with a record in WAL is truncated');
 add_tail('torn_k', 300);
 crash();
-like(slurp_file($node->logfile), qr/page \d+ of relation \S+ is uninitialized/, 'without full_page_writes, replay meets the page without content');
+like(slurp_file($node->logfile),
+	qr/page \d+ of relation \S+ is uninitialized/, 'without full_page_writes, replay meets the page without content');
 is_good('torn', 'after a crash without full_page_writes');
 $node->append_conf('postgresql.conf', "full_page_writes = on\nwal_consistency_checking = 'generic'\n");
 $node->reload;

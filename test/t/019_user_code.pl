@@ -150,7 +150,8 @@ foreach my $kind (@kinds)
 		failure("SET ROLE mallory; SELECT bloomidx_check('$index')"),
 		qr/ERROR:  permission denied to look up rows in index "$index"/,
 		"bloomidx_check does not call functions for somebody else: $kind");
-	is(calls('mallory', "SELECT bloomidx_check('$index', heapallindexed => false)"), 'none', "bloomidx_check of the pages alone calls no function: $kind");
+	is(calls('mallory', "SELECT bloomidx_check('$index', heapallindexed => false)"),
+		'none', "bloomidx_check of the pages alone calls no function: $kind");
 	is(calls('none', "SELECT bloomidx_check('$index')"), $as_alice, "bloomidx_check calls as the owner: $kind")
 	  if $kind ne 'constant';
 	is(calls('none', "SELECT bloomidx_summarize('$index')"), $as_alice, "bloomidx_summarize calls as the owner: $kind")
@@ -169,7 +170,8 @@ foreach my $kind (@kinds)
 	is(calls('none', 'REINDEX INDEX CONCURRENTLY ' . $index), $by_server, "REINDEX CONCURRENTLY calls as the owner: $kind");
 	is(calls('mallory', "INSERT INTO w VALUES (7, '{7}')"),
 		$as_caller, "INSERT calls as its user: $kind");
-	is(query("SELECT oracle_force(true); SELECT count(*) FROM w WHERE n = 7 AND n > 0") =~ s/^\n//r, 2, "rows are found after REINDEX and INSERT: $kind");
+	is(query("SELECT oracle_force(true); SELECT count(*) FROM w WHERE n = 7 AND n > 0") =~ s/^\n//r,
+		2, "rows are found after REINDEX and INSERT: $kind");
 }
 
 # --- Autovacuum, too, calls none.  (Its ANALYZE evaluates expressions, as it always does.)
@@ -274,7 +276,8 @@ foreach my $sqlstate (qw(22012 23505 25006 40001 40P01 42P01 53100 53200 53300 5
 {
 	my $set = "SET calls.write = 'no'; SET calls.fails = '$sqlstate';";
 
-	is($node->psql('postgres', "$set\nVACUUM w") . failure("$set\nVACUUM w"), '0', "VACUUM does not fail with a function that raises $sqlstate");
+	is($node->psql('postgres', "$set\nVACUUM w") . failure("$set\nVACUUM w"),
+		'0', "VACUUM does not fail with a function that raises $sqlstate");
 	foreach my $place (
 		"SELECT bloomidx_summarize('w_expression')", "SELECT bloomidx_check('w_expression')", 'INSERT INTO w VALUES (1)',
 		'REINDEX INDEX w_expression')
@@ -288,7 +291,8 @@ like(
 	qr/function fails with 22012/,
 	'REINDEX CONCURRENTLY fails with the error of the function');
 query('DROP INDEX w_expression_ccnew');
-cmp_ok(query("SET calls.write = 'no'; SELECT bloomidx_summarize('w_expression')"), '>', 0, 'bloomidx_summarize rebuilds the filters when the function does not fail');
+cmp_ok(query("SET calls.write = 'no'; SELECT bloomidx_summarize('w_expression')"),
+	'>', 0, 'bloomidx_summarize rebuilds the filters when the function does not fail');
 
 # --- Filters are not rebuilt by definitions that may be rolled back.
 query(
@@ -311,8 +315,10 @@ foreach my $case (
 		failure("BEGIN; $ddl; SELECT bloomidx_summarize('$index'); ROLLBACK"),
 		qr/ERROR:  cannot rebuild filters of index "$index" in a transaction that has written data/,
 		"bloomidx_summarize is refused in a transaction with other definitions: $index");
-	is(query("SELECT bloomidx_check('$index')"), 5500, "bloomidx_check looks up every row after the transaction has been rolled back: $index");
-	cmp_ok(query("BEGIN; SELECT bloomidx_summarize('$index'); COMMIT"), '>', 0, "bloomidx_summarize rebuilds filters in a transaction that has written nothing: $index");
+	is(query("SELECT bloomidx_check('$index')"),
+		5500, "bloomidx_check looks up every row after the transaction has been rolled back: $index");
+	cmp_ok(query("BEGIN; SELECT bloomidx_summarize('$index'); COMMIT"),
+		'>', 0, "bloomidx_summarize rebuilds filters in a transaction that has written nothing: $index");
 }
 
 # --- A function that reads and writes its own table by way of the index.
@@ -345,7 +351,8 @@ foreach my $call ("bloomidx_check('self_n') > 0", "bloomidx_summarize('self_n') 
 	is(query("SET statement_timeout = '60s'; BEGIN; SET LOCAL calls.meddles = 'yes'; SELECT $call; COMMIT"),
 		't', "$call: a function may read and write the table");
 }
-is(query("SELECT bloomidx_check('self_n') = count(*) AND count(*) > 2510 FROM self"), 't', 'the index has all rows after its function has written the table');
+is(query("SELECT bloomidx_check('self_n') = count(*) AND count(*) > 2510 FROM self"),
+	't', 'the index has all rows after its function has written the table');
 
 # --- A function that sleeps holds up nobody, and can be cancelled.
 make_table('w', 'expression');
@@ -384,7 +391,8 @@ $run->{harness}->finish;
 note "REINDEX CONCURRENTLY: $reindexed";
 cmp_ok($reindexed, '>', 5, 'REINDEX CONCURRENTLY runs several times beside bloomidx_summarize');
 is(join('', @failures), '', 'REINDEX CONCURRENTLY does not fail because of bloomidx_summarize');
-is(query("SELECT count(*) FROM pg_index WHERE NOT indisvalid"), 0, 'REINDEX CONCURRENTLY beside bloomidx_summarize leaves no invalid index');
+is(query("SELECT count(*) FROM pg_index WHERE NOT indisvalid"),
+	0, 'REINDEX CONCURRENTLY beside bloomidx_summarize leaves no invalid index');
 my $blocker = $node->background_psql('postgres');
 $blocker->query_safe('BEGIN; LOCK TABLE busy IN SHARE UPDATE EXCLUSIVE MODE');
 like(failure("SET statement_timeout = '30s'; SELECT bloomidx_summarize('busy_k')"), qr/ERROR:  could not obtain lock on table "busy"/,
