@@ -452,12 +452,13 @@ use File::Basename;
 use PostgreSQL::Test::Utils;
 
 # name => number, and "class" => the class of the advisory locks
-my %points = map { /^#define BX_PAUSE_(\w+)\s+(\d+)/ ? (lc $1 => $2) : () }
-  split /\n/, slurp_file(dirname(__FILE__) . '/../../src/debug.h');
+my %points;
 
 sub new
 {
 	my ($class, $node) = @_;
+	%points = map { /^#define BX_PAUSE_(\w+)\s+(\d+)/ ? (lc $1 => $2) : () }
+	  split /\n/, slurp_file(dirname(__FILE__) . '/../../src/debug.h');
 	return bless { node => $node, session => $node->background_psql('postgres') }, $class;
 }
 
