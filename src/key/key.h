@@ -83,6 +83,30 @@ typedef struct BxQuery
 } BxQuery;
 
 /*
+ * Returns whether a condition has an element with this key.  Inline, because a
+ * search calls it for every row of a page.
+ */
+static inline bool
+bx_query_has_element(const BxQuery *query, int condition, uint64 key)
+{
+	const BxElement *elements = query->elements +
+	query->conditions[condition].first;
+	int			low = 0;
+	int			high = query->conditions[condition].n - 1;
+
+	while (low < high)
+	{
+		int			middle = low + (high - low) / 2;
+
+		if (elements[middle].key < key)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return elements[low].key == key;
+}
+
+/*
  * Tests a fixed set of ranges for a key: sets result[i] to 1 if range i may
  * contain the key, else to 0.
  */
@@ -105,8 +129,6 @@ extern void bx_query_init(BxQuery *query, int max_conditions);
 extern void bx_query_start_condition(BxQuery *query, int max_elements);
 extern void bx_query_add_element(BxQuery *query, uint64 key);
 extern bool bx_query_end_condition(BxQuery *query);
-extern bool bx_query_has_element(const BxQuery *query, int condition,
-								 uint64 key);
 extern void bx_query_match_masks(const BxQuery *query, const int *elements,
 								 int n, const BxMask *masks, BxMask *scratch,
 								 BxMask *result);

@@ -86,27 +86,6 @@ bx_query_end_condition(BxQuery *query)
 	return kept > 0;
 }
 
-/* Returns whether a condition has an element with this key. */
-bool
-bx_query_has_element(const BxQuery *query, int condition, uint64 key)
-{
-	const BxElement *elements = query->elements +
-	query->conditions[condition].first;
-	int			low = 0;
-	int			high = query->conditions[condition].n - 1;
-
-	while (low < high)
-	{
-		int			middle = low + (high - low) / 2;
-
-		if (elements[middle].key < key)
-			low = middle + 1;
-		else
-			high = middle;
-	}
-	return elements[low].key == key;
-}
-
 /*
  * Sets *result to the children that may match the query. elements[] lists n
  * elements, and masks[e] is the set of the children that may contain element
