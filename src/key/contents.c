@@ -462,13 +462,14 @@ is_missing(Oid function)
 bool
 bx_hash_looks_into_values(Relation index, int attno)
 {
-	FmgrInfo   *proc = index_getprocinfo(index, attno, BX_HASH_PROC);
+	FmgrInfo	proc;
 
-	return proc->fn_addr == bloomidx_hash_array ||
-		proc->fn_addr == bloomidx_hash_range ||
-		proc->fn_addr == bloomidx_hash_multirange ||
-		proc->fn_addr == bloomidx_hash_record ||
-		looks_into_values(proc->fn_oid);
+	fmgr_info(index_getprocid(index, attno, BX_HASH_PROC), &proc);
+	return proc.fn_addr == bloomidx_hash_array ||
+		proc.fn_addr == bloomidx_hash_range ||
+		proc.fn_addr == bloomidx_hash_multirange ||
+		proc.fn_addr == bloomidx_hash_record ||
+		looks_into_values(proc.fn_oid);
 }
 
 /*

@@ -261,6 +261,10 @@ choose_kind(const BxHasher *hasher)
  * column if type is InvalidOid or the column's type, else another one of the
  * operator family.  The column's own function is also the right one if the
  * operator class is declared for a polymorphic type.
+ *
+ * The FmgrInfo in the relation cache (index_getprocinfo) is not used: it may
+ * have been filled by a transaction that had replaced the function, by one in
+ * another language or with other settings, and was then rolled back.
  */
 static void
 lookup_proc(Relation index, int attno, Oid type, FmgrInfo *proc)
@@ -268,16 +272,10 @@ lookup_proc(Relation index, int attno, Oid type, FmgrInfo *proc)
 	Oid			function;
 
 	if (!OidIsValid(type) || type == index->rd_opcintype[attno - 1])
-	{
-		fmgr_info_copy(proc, index_getprocinfo(index, attno, BX_HASH_PROC),
-					   CurrentMemoryContext);
-
-		/* it points into the relation cache, and holds no options */
-		proc->fn_expr = NULL;
-		return;
-	}
-	function = get_opfamily_proc(index->rd_opfamily[attno - 1], type, type,
-								 BX_HASH_PROC);
+		function = index_getprocid(index, attno, BX_HASH_PROC);
+	else
+		function = get_opfamily_proc(index->rd_opfamily[attno - 1], type,
+									 type, BX_HASH_PROC);
 	if (!OidIsValid(function))
 		elog(ERROR, "missing support function %d(%u,%u) for attribute %d of index \"%s\"",
 			 BX_HASH_PROC, type, type, attno, RelationGetRelationName(index));
