@@ -82,6 +82,9 @@ catch_up_range(void *arg, uint32 range, double done, const uint64 *keys,
  * added later need no catching up.  A version that was pruned before this
  * scan is not seen by any snapshot that will use the index: replay of the
  * pruning has waited for such snapshots, or cancelled their queries.
+ *
+ * The expressions are those in the relation cache.  The index is new, so this
+ * command has put them there, and its other scans use them, too.
  */
 static void
 catch_up(Relation heap, Relation index)

@@ -139,6 +139,28 @@ is_direct(BxHeapScan *scan)
 }
 
 /*
+ * Returns the IndexInfo of an existing index, with the expressions and the
+ * predicate as the functions are defined now.
+ *
+ * The relation cache contains the expressions with the bodies of SQL
+ * functions inlined: as they were when this session first needed the
+ * expressions, and with names resolved under the search_path of that time.  A
+ * replacement of a function that is rolled back does not change that, nor
+ * does another search_path.  Filters that are rebuilt from such expressions
+ * would miss rows.  So the relation cache is made to read them again, under
+ * the present identity and search_path.  The old lists remain allocated,
+ * because the relation cache frees them only together with the entry; all
+ * users have copies.
+ */
+IndexInfo *
+bx_heapscan_index_info(Relation index)
+{
+	index->rd_indexprs = NIL;
+	index->rd_indpred = NIL;
+	return BuildIndexInfo(index);
+}
+
+/*
  * Begins a scan.  "memory" is its memory budget in bytes.  The caller keeps
  * heap, index and indexInfo alive until bx_heapscan_end(), and has the heap
  * locked.

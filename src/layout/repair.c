@@ -20,7 +20,6 @@
 
 #include "access/htup_details.h"
 #include "access/xact.h"
-#include "catalog/index.h"
 #include "catalog/pg_index.h"
 #include "miscadmin.h"
 #include "postmaster/autovacuum.h"
@@ -268,7 +267,7 @@ bx_repair_index(const BxLayout *layout, Relation heap, Relation index,
 
 	/* this may call functions if the index has expressions */
 	if (repair->may_rebuild)
-		repair->indexInfo = BuildIndexInfo(index);
+		repair->indexInfo = bx_heapscan_index_info(index);
 
 	/*
 	 * The lock on the heap does not prevent a function of an index expression

@@ -321,6 +321,48 @@ foreach my $case (
 		'>', 0, "bloomidx_summarize rebuilds filters in a transaction that has written nothing: $index");
 }
 
+# --- Nor by definitions that a session remembers: SQL functions that the relation cache has inlined before their replacement was
+# rolled back, or under another search_path; and how a hash function was called before its replacement was rolled back.
+query(
+	q{
+CREATE SCHEMA other;
+CREATE FUNCTION other.abs(int) RETURNS int IMMUTABLE LANGUAGE sql AS 'SELECT $1 + 1000000';
+CREATE FUNCTION inlined(int) RETURNS int IMMUTABLE LANGUAGE sql AS 'SELECT abs($1)';
+CREATE FUNCTION replaced(n int, seed bigint) RETURNS bigint IMMUTABLE LANGUAGE plpgsql AS $$ BEGIN RETURN n * 1000 + seed; END $$;
+CREATE OPERATOR CLASS replaced_ops FOR TYPE int USING bloomidx AS OPERATOR 1 =, FUNCTION 1 replaced(int, bigint);
+});
+my $replace = 'BEGIN; CREATE OR REPLACE FUNCTION';
+foreach my $case (
+	[ 'an expression', 'inlined(k)', '', 'inlined(k) =',
+		"$replace inlined(int) RETURNS int IMMUTABLE LANGUAGE sql AS 'SELECT \$1 + 1000000'; EXPLAIN SELECT FROM stale WHERE k = 5; ROLLBACK" ],
+	[ 'a predicate', 'k', 'WHERE inlined(k) > 0', 'inlined(k) > 0 AND k =',
+		"$replace inlined(int) RETURNS int IMMUTABLE LANGUAGE sql AS 'SELECT \$1 - 1000000'; EXPLAIN SELECT FROM stale WHERE k = 5; ROLLBACK" ],
+	[ 'an expression and a search_path', 'inlined(k)', '', 'inlined(k) =',
+		'SET search_path = other, pg_catalog, public; EXPLAIN SELECT FROM stale WHERE k = 5; RESET search_path' ],
+	[ 'a hash function', 'k replaced_ops', '', 'k =',
+		"$replace replaced(n int, seed bigint) RETURNS bigint IMMUTABLE LANGUAGE internal AS 'hashint4extended';
+		SET enable_seqscan = off; SELECT FROM stale WHERE k = -1; ROLLBACK" ])
+{
+	my ($what, $columns, $where, $condition, $remember) = @$case;
+	my $found = "SELECT oracle_uses_index('SELECT FROM stale WHERE $condition 1', 'stale_k');
+		SELECT count(*) FROM (SELECT (SELECT count(*) FROM stale WHERE $condition i) AS n FROM generate_series(1, 2000, 9) i OFFSET 0) s WHERE n > 0";
+
+	query(
+		q{
+DROP TABLE IF EXISTS stale;
+CREATE TABLE stale (k int, pad text) WITH (fillfactor = 10, autovacuum_enabled = off);
+INSERT INTO stale SELECT 1, repeat('x', 100) FROM generate_series(1, 300);
+} . 'CREATE INDEX stale_k ON stale ' . using_index($columns, pages_per_range => 1) . " $where;" . q{
+ALTER TABLE stale SET (fillfactor = 100);
+INSERT INTO stale SELECT i, '' FROM generate_series(1, 2000) i;
+});
+	is(query("$remember; SELECT bloomidx_check('stale_k')") =~ s/.*\n//sr, 2300, "bloomidx_check is not misled by what is remembered of $what");
+	cmp_ok(query("$remember; SELECT bloomidx_summarize('stale_k')") =~ s/.*\n//sr, '>', 0, "bloomidx_summarize: $what");
+	is(query("SELECT oracle_force(true); $found"), "\nt\n223", "all rows are found: $what");
+	is(query("SELECT oracle_force(false); $found"), "\nf\n223", "as by a sequential scan: $what");
+	is(query("SELECT bloomidx_check('stale_k')"), 2300, "bloomidx_check: $what");
+}
+
 # --- A function that reads and writes its own table by way of the index.
 query(
 	q{
