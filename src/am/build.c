@@ -271,7 +271,7 @@ choose_workers(BxBuild *build, uint64 nunits)
 		return 0;
 	for (int i = 0; i < IndexRelationGetNumberOfKeyAttributes(build->index); i++)
 	{
-		if (bx_hash_runs_user_code(build->index, i + 1))
+		if (bx_hash_runs_user_code(build->index, i + 1, true))
 			return 0;
 	}
 	nworkers = bx_plan_workers(build->heap, build->index, build->indexInfo);

@@ -227,7 +227,7 @@ check_keys(BxCheck *check, const BxLayout *layout)
 static void
 check_code(Relation heap, Relation index)
 {
-	if (!bx_open_may_run_code(heap) && bx_repair_needs_user_code(index))
+	if (!bx_open_may_run_code(heap) && bx_repair_needs_user_code(index, true))
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 				 errmsg("permission denied to look up rows in index \"%s\"",

@@ -197,7 +197,7 @@ make_note(const Inspection *inspection, const Totals *totals,
 		  int64 index_pages, int64 free_pages)
 {
 	StringInfoData notes;
-	const char *remedy = bx_repair_needs_user_code(inspection->index) ?
+	const char *remedy = bx_repair_needs_user_code(inspection->index, false) ?
 	"call bloomidx_summarize()" : "VACUUM the table";
 
 	initStringInfo(&notes);

@@ -32,7 +32,7 @@ PG_FUNCTION_INFO_V1(bloomidx_summarize);
 static void
 check_transaction(Relation index)
 {
-	bool		depends = bx_repair_needs_user_code(index);
+	bool		depends = bx_repair_needs_user_code(index, true);
 
 	for (int i = 0; i < IndexRelationGetNumberOfKeyAttributes(index); i++)
 		depends = depends || bx_hash_looks_into_values(index, i + 1);

@@ -29,6 +29,7 @@ extern IndexInfo *bx_heapscan_index_info(Relation index);
 extern BxHeapScan *bx_heapscan_begin(Relation heap, Relation index,
 									 IndexInfo *indexInfo, Size memory);
 extern void bx_heapscan_set_snapshot(BxHeapScan *scan, Snapshot snapshot);
+extern void bx_heapscan_set_nowait(BxHeapScan *scan);
 extern void bx_heapscan_block(BxHeapScan *scan, BlockNumber blkno);
 extern Size bx_heapscan_keys(BxHeapScan *scan, const uint64 **keys,
 							 bool *doubt);

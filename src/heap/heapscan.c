@@ -81,6 +81,7 @@ struct BxHeapScan
 	BufferAccessStrategy strategy;
 	Snapshot	snapshot;		/* only versions that it sees; NULL: all
 								 * versions */
+	bool		nowait;			/* do not wait for locks on types */
 	EState	   *estate;
 	ExprContext *econtext;
 	TupleTableSlot *slot;
@@ -208,6 +209,16 @@ void
 bx_heapscan_set_snapshot(BxHeapScan *scan, Snapshot snapshot)
 {
 	scan->snapshot = snapshot;
+}
+
+/*
+ * Makes the scan fail, with ERRCODE_LOCK_NOT_AVAILABLE, where it would have to
+ * wait for a transaction that alters a type.
+ */
+void
+bx_heapscan_set_nowait(BxHeapScan *scan)
+{
+	scan->nowait = true;
 }
 
 void
@@ -537,11 +548,33 @@ reserve(BxHeapScan *scan, Size n)
 		resize_table(scan, pg_nextpower2_64(needed * 2));
 }
 
-/* Collects the keys of a heap page, which is pinned, and releases the pin. */
+/*
+ * Locks the types that hashing will look up, if the scan must not wait for
+ * their locks.
+ */
+static List *
+lock_types(BxHeapScan *scan)
+{
+	List	   *locked = NIL;
+
+	for (int i = 0; i < scan->natts && scan->nowait; i++)
+	{
+		if (!scan->hashers[i].is_simple)
+			bx_hash_lock_types(scan->index, i + 1, &locked);
+	}
+	return locked;
+}
+
+/*
+ * Collects the keys of a heap page, which is pinned, and releases the pin.
+ * Locks on types are held no longer than for one page, so that VACUUM holds
+ * up nobody who wants to alter them.
+ */
 static void
 collect_page(BxHeapScan *scan, Buffer buffer)
 {
 	Version		versions[MaxHeapTuplesPerPage];
+	List	   *locked = lock_types(scan);
 	int			n = list_versions(scan, buffer, versions);
 	Size		first = scan->nkeys;
 	HeapTupleData tuple;
@@ -560,6 +593,7 @@ collect_page(BxHeapScan *scan, Buffer buffer)
 	MemoryContextSwitchTo(oldcxt);
 	ExecClearTuple(scan->slot);
 	ReleaseBuffer(buffer);
+	bx_hash_unlock_types(locked);
 	drop_duplicates(scan, first);
 	BX_PAUSE(BX_PAUSE_BUILD_PAGE);
 }

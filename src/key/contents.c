@@ -59,6 +59,14 @@ PG_FUNCTION_INFO_V1(bloomidx_hash_record);
 #define HASH_OF_EMPTY		2
 
 /*
+ * VACUUM does not hash values whose types are nested more deeply than this, or
+ * contain more composite types than this.  Otherwise the owner of a type could
+ * make VACUUM fail for lack of stack or of space for locks.
+ */
+#define MAX_DEPTH			100
+#define MAX_ROWS			100
+
+/*
  * Returns whether this is one of PostgreSQL's functions for values that
  * contain other values.
  */
@@ -152,8 +160,8 @@ hash_array_value(ArrayType *array, Oid collation, uint64 seed)
 /*
  * Looks up the descriptor of a row.  The row may have more columns than the
  * type cache knows of, if ALTER TYPE ... ADD ATTRIBUTE has committed since
- * this backend last processed invalidation messages; in VACUUM this may be
- * hours ago.  Hashing the row without these columns would return a wrong
+ * this backend last processed invalidation messages, which may be long ago.
+ * Hashing the row without these columns would return a wrong
  * hash, and searches would miss the row.  The caller releases the descriptor.
  */
 static TupleDesc
@@ -172,7 +180,7 @@ lookup_row_descriptor(HeapTupleHeader row)
 		/*
 		 * A transaction becomes visible before it sends its invalidation
 		 * messages, and releases its locks after that: so the lock waits for
-		 * the messages.
+		 * the messages.  (VACUUM holds the lock; see bx_hash_lock_types.)
 		 */
 		if (OidIsValid(relid))
 		{
@@ -521,15 +529,113 @@ is_user_code(Oid function)
 }
 
 /*
+ * Visits the composite types that are contained in a type, or are the type
+ * itself, and appends their pg_class OIDs to *rows.  If "lock" is true,
+ * acquires AccessShareLock on each.  Returns false if a lock is not available
+ * immediately, or if the types are too many or nested too deeply; the locks
+ * on *rows are then held nevertheless.
+ *
+ * This must not call lookup_type() for a type that is not locked: the type
+ * cache opens all contained composite types, and waits for their locks.
+ */
+static bool
+visit_rows(Oid type, bool lock, int depth, List **rows)
+{
+	Oid			relid;
+	TupleDesc	desc;
+	bool		result = true;
+
+	if (depth > MAX_DEPTH)
+		return false;
+	type = getBaseType(type);
+	if (OidIsValid(get_element_type(type)))
+		return visit_rows(get_element_type(type), lock, depth + 1, rows);
+	if (type_is_multirange(type))
+		type = get_multirange_range(type);
+	if (type_is_range(type))
+		return visit_rows(get_range_subtype(type), lock, depth + 1, rows);
+	relid = get_typ_typrelid(type);
+	if (!OidIsValid(relid) || list_member_oid(*rows, relid))
+		return true;
+	if (list_length(*rows) >= MAX_ROWS)
+		return false;
+	if (lock && !ConditionalLockRelationOid(relid, AccessShareLock))
+		return false;
+	*rows = lappend_oid(*rows, relid);
+	desc = lookup_rowtype_tupdesc(type, -1);
+	for (int i = 0; i < desc->natts && result; i++)
+	{
+		Form_pg_attribute att = TupleDescAttr(desc, i);
+
+		if (!att->attisdropped)
+			result = visit_rows(att->atttypid, lock, depth + 1, rows);
+	}
+	ReleaseTupleDesc(desc);
+	return result;
+}
+
+/* Releases the locks of bx_hash_lock_types(), and frees the list. */
+void
+bx_hash_unlock_types(List *locked)
+{
+	for (int i = 0; i < list_length(locked); i++)
+		UnlockRelationOid(list_nth_oid(locked, i), AccessShareLock);
+	list_free(locked);
+}
+
+/*
+ * Acquires AccessShareLock on all composite types that are contained in an
+ * indexed column's type, so that hashing its values waits for nobody who
+ * alters such a type, and appends them to *locked.  Raises an error if a lock
+ * is not available immediately.  The caller calls bx_hash_unlock_types()
+ * soon, because ALTER TYPE waits meanwhile.
+ */
+void
+bx_hash_lock_types(Relation index, int attno, List **locked)
+{
+	Oid			type = TupleDescAttr(RelationGetDescr(index),
+									 attno - 1)->atttypid;
+	List	   *rows = NIL;
+
+	if (!visit_rows(type, true, 0, &rows))
+		ereport(ERROR,
+				(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
+				 errmsg("could not obtain locks on the types contained in type %s",
+						format_type_be(type))));
+	*locked = list_concat(*locked, rows);
+	list_free(rows);
+}
+
+/*
  * Returns whether hashing the values of an indexed column may run
  * user-defined code: a function in a language other than C or internal, for
  * the values themselves or for contained values.  A C function of another
  * extension may hash contained values as ours do, so contained types are
  * examined in any case.
+ *
+ * If "wait" is false, this does not wait for a transaction that alters a
+ * contained type.  The result is true if such a type, or types that are too
+ * many or nested too deeply, prevent an examination.
  */
 bool
-bx_hash_runs_user_code(Relation index, int attno)
+bx_hash_runs_user_code(Relation index, int attno, bool wait)
 {
-	return is_user_code(index_getprocid(index, attno, BX_HASH_PROC)) ||
-		OidIsValid(find_in_column(index, attno, is_user_code));
+	Oid			type = TupleDescAttr(RelationGetDescr(index),
+									 attno - 1)->atttypid;
+	List	   *rows = NIL;
+	bool		result = true;
+
+	if (is_user_code(index_getprocid(index, attno, BX_HASH_PROC)))
+		return true;
+	if (visit_rows(type, !wait, 0, &rows))
+		result = OidIsValid(find_in_column(index, attno, is_user_code));
+	else
+		ereport(DEBUG1,
+				(errmsg_internal("the types contained in type %s are locked, too many, or nested too deeply",
+								 format_type_be(type))));
+	if (wait)
+		list_free(rows);
+	else
+		bx_hash_unlock_types(rows);
+	return result;
 }

@@ -140,6 +140,8 @@ extern void bx_query_match_bytes(const BxQuery *query, int n,
 /* contents.c */
 extern Oid	bx_hash_unhashable_content(Relation index, int attno);
 extern bool bx_hash_looks_into_values(Relation index, int attno);
-extern bool bx_hash_runs_user_code(Relation index, int attno);
+extern bool bx_hash_runs_user_code(Relation index, int attno, bool wait);
+extern void bx_hash_lock_types(Relation index, int attno, List **locked);
+extern void bx_hash_unlock_types(List *locked);
 
 #endif							/* BX_KEY_H */

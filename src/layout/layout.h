@@ -410,7 +410,7 @@ extern void bx_repair_index(const BxLayout *layout, Relation heap,
 							Relation index, bool in_vacuum,
 							BufferAccessStrategy strategy, int message_level,
 							BxRepair *repair);
-extern bool bx_repair_needs_user_code(Relation index);
+extern bool bx_repair_needs_user_code(Relation index, bool wait);
 extern void bx_repair_scan_ranges(BxRepair *repair, uint8 lg_base,
 								  uint64 first, uint64 n,
 								  BxRangeCallback callback, void *arg);

@@ -14,6 +14,13 @@
  * than C or internal.  bloomidx_summarize(), which runs in an ordinary
  * transaction, does.
  *
+ * VACUUM does not wait for locks on types either.  The owner of a composite
+ * type, who may have no privilege on the table, could otherwise stop VACUUM,
+ * and with it all autovacuum workers, by leaving ALTER TYPE uncommitted; and
+ * a transaction that first alters the type and then the table would deadlock
+ * with VACUUM.  If VACUUM finds such a type locked, it does not rebuild
+ * filters this time.
+ *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
@@ -46,6 +53,8 @@ bx_repair_scan_ranges(BxRepair *repair, uint8 lg_base, uint64 first, uint64 n,
 
 	scan = bx_heapscan_begin(repair->heap, repair->index, repair->indexInfo,
 							 repair->memory / 8);
+	if (repair->in_vacuum)
+		bx_heapscan_set_nowait(scan);
 	bx_heapscan_ranges(scan, lg_base, first, Min(first + n, end), heap_blocks,
 					   callback, arg);
 	bx_heapscan_end(scan);
@@ -71,8 +80,8 @@ is_about_a_row(int sqlerrcode)
  * what rebuild() has published, and the old filters remain in use.
  *
  * VACUUM calls no user-defined function, but the TOAST rows of a value may be
- * missing, if its row was deleted meanwhile, or damaged.  A VACUUM of the
- * whole table must not fail because of that, so such an error becomes a
+ * missing, if its row was deleted meanwhile, or damaged; or the type of a
+ * value is just being altered, and locked.  A VACUUM of the whole table must not fail because of that, so such an error becomes a
  * WARNING, and this function returns false.  All other errors are thrown
  * again: those of the server and of the index, and in bloomidx_summarize()
  * all errors, because a user-defined function may have raised them.
@@ -180,16 +189,18 @@ is_computed(Relation index)
 
 /*
  * Returns whether user-defined functions are needed to compute the keys of a
- * row.  If so, filters are rebuilt by bloomidx_summarize(), not by VACUUM.
+ * row.  If so, filters are rebuilt by bloomidx_summarize(), not by VACUUM.  If
+ * "wait" is false, the result is also true if a type of the values is locked
+ * by a transaction that alters it.
  */
 bool
-bx_repair_needs_user_code(Relation index)
+bx_repair_needs_user_code(Relation index, bool wait)
 {
 	if (is_computed(index))
 		return true;
 	for (int i = 0; i < IndexRelationGetNumberOfKeyAttributes(index); i++)
 	{
-		if (bx_hash_runs_user_code(index, i + 1))
+		if (bx_hash_runs_user_code(index, i + 1, wait))
 			return true;
 	}
 	return false;
@@ -221,10 +232,10 @@ may_rebuild(Relation index, bool in_vacuum)
 {
 	if (!in_vacuum)
 		return true;
-	if (bx_repair_needs_user_code(index))
+	if (bx_repair_needs_user_code(index, false))
 	{
 		ereport(DEBUG1,
-				(errmsg_internal("filters of index \"%s\" are not rebuilt in VACUUM, because that may call functions of users",
+				(errmsg_internal("filters of index \"%s\" are not rebuilt in VACUUM, because that may call functions of users or wait for locks on types",
 								 RelationGetRelationName(index))));
 		return false;
 	}

@@ -441,5 +441,60 @@ like(failure("SET statement_timeout = '30s'; SELECT bloomidx_summarize('busy_k')
 	'bloomidx_summarize does not wait for a lock');
 $blocker->quit;
 
+# --- The owner of a type, who has no privilege on a table, cannot hold up its VACUUM, nor bloomidx_info(), by altering the
+# type in a transaction that does not end; nor does a transaction that goes on to alter the table deadlock with VACUUM.
+query(
+	q{
+CREATE TYPE part AS (a int, b int);
+CREATE TYPE whole AS (n int, p part[]);
+ALTER TYPE part OWNER TO mallory;
+ALTER TYPE whole OWNER TO mallory;
+});
+my %values = (part => 'row(%s, 1)::part', whole => 'row(1, ARRAY[row(%s, 1)::part])::whole', 'whole[]' => 'ARRAY[row(1, ARRAY[row(%s, 1)::part])::whole]');
+foreach my $case ([ 'part', 'part' ], [ 'whole', 'whole' ], [ 'whole', 'part' ], [ 'whole[]', 'part' ])
+{
+	my ($type, $altered) = @$case;
+	my $what = "column $type, $altered is altered";
+	my $timeout = "SET statement_timeout = '20s'";
+	my $overfull = qr/more keys than planned/;
+
+	query("DROP TABLE IF EXISTS typed; CREATE TABLE typed (k $type, i int, pad text) WITH (fillfactor = 30, autovacuum_enabled = off);
+		REVOKE ALL ON typed FROM mallory;
+		INSERT INTO typed SELECT " . sprintf($values{$type}, '1') . ", 1, repeat('x', 300) FROM generate_series(1, 500);
+		CREATE INDEX typed_k ON typed " . using_index('k', pages_per_range => 1) . ";
+		ALTER TABLE typed SET (fillfactor = 100);
+		INSERT INTO typed SELECT " . sprintf($values{$type}, 'i') . ", i, '' FROM generate_series(1, 5000) i");
+	like(query("SELECT note FROM bloomidx_info('typed_k')"), $overfull, "filters are to be rebuilt: $what");
+
+	my $owner = $node->background_psql('postgres');
+	$owner->query_safe("SET ROLE mallory; BEGIN; ALTER TYPE $altered ADD ATTRIBUTE z int");
+	is(failure("$timeout;\nVACUUM typed"), '', "VACUUM does not wait: $what");
+	is(failure("$timeout;\nVACUUM (DISABLE_PAGE_SKIPPING, INDEX_CLEANUP on) typed"), '', "nor with all pages: $what");
+	like(query("$timeout; SELECT note FROM bloomidx_info('typed_k')"), $overfull, "and neither does bloomidx_info: $what");
+	$owner->query_safe('ROLLBACK');
+	is(failure('VACUUM typed'), '', "VACUUM after that: $what");
+	is(query("SELECT note FROM bloomidx_info('typed_k')"), '', "which rebuilds the filters: $what");
+	is(query("SELECT oracle_lost_rows('typed', 'k', 'typed_k', 'true', 'i % 20 = 0')"), 0, "rows are found: $what");
+	is(query("SELECT bloomidx_check('typed_k')"), 5500, "bloomidx_check: $what");
+	$owner->quit;
+}
+
+# --- Nor can types be nested so deeply, or be so many, that VACUUM runs out of stack or of locks.
+query(
+	q{
+CREATE TYPE deep0 AS (a int);
+DO $$ BEGIN FOR i IN 1 .. 300 LOOP EXECUTE format('CREATE TYPE deep%s AS (a deep%s, b int)', i, i - 1); END LOOP; END $$;
+DO $$ BEGIN FOR i IN 1 .. 150 LOOP EXECUTE format('CREATE TYPE leaf%s AS (a int)', i); END LOOP;
+	EXECUTE (SELECT format('CREATE TYPE wide AS (%s)', string_agg(format('c%s leaf%s', i, i), ', ')) FROM generate_series(1, 150) i);
+END $$;
+CREATE TABLE deep (k deep300, l deep90, m wide) WITH (autovacuum_enabled = off);
+INSERT INTO deep VALUES (NULL, NULL, NULL);
+});
+query("CREATE INDEX deep_$_ ON deep " . using_index($_)) foreach 'k', 'l', 'm';
+my $failure = failure("SET client_min_messages = debug1; SET max_stack_depth = '100kB';\nVACUUM deep");
+unlike($failure, qr/ERROR/, 'VACUUM with types that are nested deeply');
+like($failure, qr/filters of index "deep_$_" are not rebuilt in VACUUM/, "does not rebuild filters of such values: $_") foreach 'k', 'm';
+unlike($failure, qr/filters of index "deep_l" are not rebuilt in VACUUM/, 'but does if the depth is reasonable');
+
 log_is_clean($node, 'functions of users');
 done_testing();

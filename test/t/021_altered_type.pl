@@ -1,5 +1,5 @@
 # A composite type gets another attribute, and rows with it are inserted, while VACUUM, which has looked the type up before,
-# rebuilds filters.  VACUUM must not hash these rows by what it knew of the type.
+# rebuilds filters.  VACUUM must not hash these rows by what it knew of the type, nor wait for a transaction that alters it.
 
 use strict;
 use warnings;
@@ -12,8 +12,12 @@ use Test::More;
 my $node = new_node('altered', extension => 'bloomidx_debug', conf => "fsync = off\n");
 
 # Wide rows with one value, whose filters are small; then the pages are filled with many values.
-$node->safe_psql(
-	'postgres', qq{
+sub make_table
+{
+	$node->safe_psql(
+		'postgres', qq{
+DROP TABLE IF EXISTS t;
+DROP TYPE IF EXISTS comp;
 CREATE TYPE comp AS (a int, b text);
 CREATE TABLE t (k comp, pad text) WITH (fillfactor = 50, autovacuum_enabled = off);
 CREATE INDEX t_k ON t @{[ using_index('k', pages_per_range => 1) ]};
@@ -23,17 +27,29 @@ DELETE FROM t WHERE ctid::text ~ '[02468]\\)\$';
 VACUUM (INDEX_CLEANUP off) t;
 INSERT INTO t SELECT ROW(i, i)::comp, '' FROM generate_series(1, 30000) i;
 });
+	return;
+}
 
-# VACUUM waits when the first shadow is published, and not filled yet.
-my $gate = new_gate($node);
-$gate->hold('published');
-my $vacuum = start_statement($node, 'VACUUM (INDEX_CLEANUP on) t');
-$gate->wait_for('published');
-$node->safe_psql('postgres', 'ALTER TYPE comp ADD ATTRIBUTE z text');
-$node->safe_psql('postgres', "INSERT INTO t SELECT ROW(i, i, 'zz')::comp, '' FROM generate_series(1, 20000) i");
-$gate->release('published');
-$vacuum->quit;
-$gate->quit;
+# Alter the type, and insert rows, while VACUUM stands at that place.  Returns what VACUUM writes to standard error.
+sub vacuum_beside
+{
+	my ($meanwhile) = @_;
+	my $gate = new_gate($node);
+
+	$gate->hold('published');
+	my $vacuum = start_statement($node, "SET statement_timeout = '60s';\nVACUUM (INDEX_CLEANUP on) t");
+	$gate->wait_for('published');
+	$node->safe_psql('postgres', 'ALTER TYPE comp ADD ATTRIBUTE z text');
+	$node->safe_psql('postgres', "INSERT INTO t SELECT ROW(i, i, 'zz')::comp, '' FROM generate_series(1, 20000) i");
+	$meanwhile->() if $meanwhile;
+	$gate->release('published');
+	$vacuum->quit;
+	$gate->quit;
+	return $vacuum->{stderr};
+}
+
+make_table();
+is(vacuum_beside(), '', 'VACUUM beside ALTER TYPE raises nothing');
 
 # Some of the rows are looked up: with layout block each takes its time.
 sub rows_are_found
@@ -50,6 +66,20 @@ sub rows_are_found
 rows_are_found('after VACUUM beside ALTER TYPE');
 $node->safe_psql('postgres', 'VACUUM (INDEX_CLEANUP on) t');
 rows_are_found('after another VACUUM');
+
+# The same beside a transaction that has altered the type once more, and does not end before VACUUM does.
+make_table();
+my $owner = $node->background_psql('postgres');
+like(
+	vacuum_beside(sub { $owner->query_safe('BEGIN; ALTER TYPE comp ADD ATTRIBUTE y text') }),
+	qr/\A[^\n]*WARNING:  could not rebuild filters of index "t_k": could not obtain locks on the types contained in type comp\n(?!.*ERROR)/s,
+	'VACUUM beside ALTER TYPE that is not committed gives up');
+$owner->query_safe('ROLLBACK');
+rows_are_found('after VACUUM that gave up');
+$node->safe_psql('postgres', 'VACUUM (INDEX_CLEANUP on) t');
+rows_are_found('after the next VACUUM');
+is($node->safe_psql('postgres', "SELECT note FROM bloomidx_info('t_k')"), '', 'which has rebuilt the filters');
+$owner->quit;
 
 log_is_clean($node, 'a type that is altered');
 done_testing();
