@@ -150,8 +150,11 @@ hash_array_value(ArrayType *array, Oid collation, uint64 seed)
 					  element->typbyval, element->typalign,
 					  &values, &isnull, &n);
 	for (int i = 0; i < n; i++)
+	{
+		CHECK_FOR_INTERRUPTS();
 		hash = bx_hash_mix(hash, isnull[i] ? HASH_OF_NULL :
 						   hash_content(element, collation, values[i], seed));
+	}
 	pfree(values);
 	pfree(isnull);
 	return hash;
@@ -308,6 +311,7 @@ hash_multirange_value(MultirangeType *value, uint64 seed)
 		RangeBound	lower;
 		RangeBound	upper;
 
+		CHECK_FOR_INTERRUPTS();
 		multirange_get_bounds(multirange->rngtype, value, i, &lower, &upper);
 		hash = bx_hash_mix(hash, hash_bounds(multirange->rngtype, &lower,
 											 &upper, seed));
