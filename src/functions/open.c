@@ -148,8 +148,9 @@ bx_open(Oid indexoid, LOCKMODE heap_lock, bool wait, LOCKMODE index_lock,
  * to a safe value, as PostgreSQL does since 17, so that names in the owner's
  * functions are resolved as the owner expects.  But a session caches earlier
  * resolutions of names: in the relation cache, which has the bodies of SQL
- * functions inlined, in compiled PL/pgSQL functions, and in plans; and types
- * and tables in pg_temp are found in any case.  So user-defined functions
+ * functions inlined (see bx_heapscan_index_info), in compiled PL/pgSQL
+ * functions, and in plans; and types and tables in pg_temp are found in any
+ * case.  So user-defined functions
  * must not be run for a caller who does not have the privileges of the owner:
  * see bx_open_may_run_code().
  */
