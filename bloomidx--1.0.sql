@@ -312,7 +312,7 @@ CREATE FUNCTION bloomidx_info(index regclass,
 	OUT layout text, OUT format_version integer, OUT pages_per_range integer,
 	OUT false_positive_rate float8, OUT ranges bigint, OUT segments bigint,
 	OUT partitions bigint, OUT summarized_partitions bigint,
-	OUT index_pages bigint, OUT free_pages bigint, OUT keys bigint,
+	OUT groups bigint, OUT index_pages bigint, OUT free_pages bigint, OUT keys bigint,
 	OUT bits_per_key float8, OUT estimated_fpr float8, OUT note text)
 AS 'MODULE_PATHNAME'
 LANGUAGE C STRICT PARALLEL RESTRICTED;

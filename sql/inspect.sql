@@ -29,7 +29,7 @@ SELECT segment, first_block, last_block, filters BETWEEN 1 AND 128 AS filters, f
 	probes BETWEEN 1 AND 24 AS probes, keys > 0 AS keys, planned_keys > 0 AS planned_keys,
 	estimated_fpr BETWEEN 0.00001 AND 0.001 AS rate
 FROM bloomidx_segments('t_i') ORDER BY segment;
-SELECT sum(s.keys) BETWEEN i.keys - 5 AND i.keys + 5, sum(s.index_pages) + 3 = i.index_pages, count(*) = i.segments
+SELECT sum(s.keys) BETWEEN i.keys - 5 AND i.keys + 5, sum(s.index_pages) + 4 = i.index_pages, count(*) = i.segments
 FROM bloomidx_info('t_i') i, bloomidx_segments('t_i') s GROUP BY i.keys, i.index_pages, i.segments;
 SELECT bloomidx_blocks('t_i');
 

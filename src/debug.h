@@ -28,6 +28,14 @@
 #define BX_PAUSE_INSPECT		9	/* inspect: only the metapage has been
 									 * read */
 #define BX_PAUSE_CLAIMS			10	/* check: metapage read, directory not */
+#define BX_PAUSE_SEARCH_GROUP	11	/* search: a page of a group is pinned */
+#define BX_PAUSE_GROUP_MADE		12	/* insert: group allocated, not yet
+									 * published */
+#define BX_PAUSE_GROUP_SHADOW	13	/* rebuild: shadow of a group published */
+#define BX_PAUSE_GROUP_FILLED	14	/* rebuild: shadow of a group filled, not
+									 * entered in the region page */
+#define BX_PAUSE_GROUP_ENTERED	15	/* rebuild: entered in the region page,
+									 * still a shadow in the top-level page */
 
 #ifdef BX_DEBUG_PAUSES
 

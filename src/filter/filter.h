@@ -328,6 +328,17 @@ bx_distinct_add(BxDistinct *distinct, uint64_t key)
 	*most = zeros > *most ? zeros : *most;
 }
 
+/* Adds the keys that have been added to "other". */
+static inline void
+bx_distinct_merge(BxDistinct *distinct, const BxDistinct *other)
+{
+	for (size_t i = 0; i < sizeof(distinct->most); i++)
+	{
+		if (other->most[i] > distinct->most[i])
+			distinct->most[i] = other->most[i];
+	}
+}
+
 extern double bx_distinct_estimate(const BxDistinct *distinct);
 
 #endif							/* BX_FILTER_H */

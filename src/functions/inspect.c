@@ -128,6 +128,9 @@ typedef struct Totals
 	int64		filters;		/* segments, or pages of filters */
 	int64		partitions;
 	int64		summarized;
+	int64		groups;
+	int64		unfiltered;		/* partitions that should have a filter in a
+								 * group */
 	int64		pages;			/* pages that are named */
 	double		ranges;			/* ranges that have keys */
 	double		keys;
@@ -145,14 +148,20 @@ add_part(void *arg, const BxPart *part)
 
 	totals->pages += part->pages;
 	totals->overfull += part->overfull;
-	totals->missing += part->missing;
 	switch (part->kind)
 	{
 		case BX_PART_DIRECTORY:
 			break;
+		case BX_PART_GROUP:
+			totals->groups++;
+			break;
+		case BX_PART_PARTITION:
+			totals->unfiltered += part->missing;
+			break;
 		case BX_PART_SUMMARY:
 			totals->partitions++;
 			totals->summarized += part->pages > 0;
+			totals->missing += part->missing;
 			break;
 		case BX_PART_FILTERS:
 			totals->filters++;
@@ -207,6 +216,9 @@ make_note(const Inspection *inspection, const Totals *totals,
 	if (totals->missing > 0)
 		add_note(&notes, psprintf("partitions without summary: %lld, %s",
 								  (long long) totals->missing, remedy));
+	if (totals->unfiltered > 0)
+		add_note(&notes, psprintf("partitions without filter: %lld, %s",
+								  (long long) totals->unfiltered, remedy));
 	if (totals->doubtful > 0)
 		add_note(&notes, psprintf("sets of filters with ranges that match everything: %lld, %s",
 								  (long long) totals->doubtful, remedy));
@@ -230,8 +242,8 @@ bloomidx_info(PG_FUNCTION_ARGS)
 	int64		index_pages;
 	int64		free_pages;
 	char	   *note;
-	Datum		values[14] = {0};
-	bool		nulls[14] = {0};
+	Datum		values[15] = {0};
+	bool		nulls[15] = {0};
 	int			i = 0;
 
 	begin_inspection(&inspection, PG_GETARG_OID(0), false);
@@ -260,6 +272,7 @@ bloomidx_info(PG_FUNCTION_ARGS)
 	values[i++] = Int64GetDatum(totals.filters);
 	values[i++] = Int64GetDatum(totals.partitions);
 	values[i++] = Int64GetDatum(totals.summarized);
+	values[i++] = Int64GetDatum(totals.groups);
 	values[i++] = Int64GetDatum(index_pages);
 	values[i++] = Int64GetDatum(free_pages);
 	values[i++] = Int64GetDatum((int64) rint(totals.keys));

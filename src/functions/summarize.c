@@ -92,5 +92,5 @@ bloomidx_summarize(PG_FUNCTION_ARGS)
 	index_close(index, RowExclusiveLock);
 	table_close(heap, ShareUpdateExclusiveLock);
 	PG_RETURN_INT32((int32) (repair.segments + repair.summaries +
-							 repair.pages));
+							 repair.groups + repair.pages));
 }

@@ -116,9 +116,9 @@ bx_geometry_auto_lg_base(const BxLayout *layout, double keys_per_page)
 
 /*
  * Returns log2 of automatic pages_per_range for a table of the given size, if
- * its keys suggest lg_base.  A search reads some index pages for each
- * partition, but every page of the range that contains the key, so in a large
- * table larger ranges are faster.
+ * its keys suggest lg_base.  A search reads index pages whose number
+ * grows with the number of ranges, but every page of the range that contains
+ * the key, so in a large table larger ranges are faster.
  */
 uint8
 bx_geometry_grow_lg_base(const BxLayout *layout, uint8 lg_base, double heap_blocks)

@@ -58,8 +58,7 @@ typedef struct BxSearch
 } BxSearch;
 
 /*
- * Result of one unit of a build; build_publish() combines the results.  All
- * but the first field are for the statistics.
+ * Result of one unit of a build; build_publish() combines the results.
  */
 typedef struct BxUnitResult
 {
@@ -77,6 +76,15 @@ typedef struct BxUnitResult
 			uint32		slices; /* of the segments */
 			bool		summarized;
 			float		summary_rate;
+			bool		filtered;	/* has a valid filter in its group */
+			float		group_rate; /* rate of that filter */
+
+			uint32		max_width;	/* in the first entry: of groups */
+
+			/* in the entry of the first partition of a group */
+			uint32		group_state;	/* protected by the mutex; see
+										 * partitioned/build.c */
+			BxGroupDesc group;
 		}			partition;	/* a unit of layout partitioned */
 		struct
 		{
@@ -100,9 +108,10 @@ typedef struct BxBuildShared
 
 	pg_atomic_uint64 next_unit; /* next unit to be claimed */
 	pg_atomic_uint64 blocks_done;	/* heap blocks read so far */
-	pg_atomic_uint32 next_generation;	/* of nodes; starts with 1 */
+	pg_atomic_uint32 next_generation;	/* of nodes and groups; starts with 1 */
 
-	slock_t		mutex;			/* protects the next two fields */
+	slock_t		mutex;			/* protects the next two fields, and
+								 * group_state and max_width of the results */
 	double		heap_tuples;
 	double		index_tuples;
 
@@ -147,6 +156,7 @@ typedef struct BxRepair
 	bool		may_rebuild;	/* filters may be rebuilt */
 	uint32		segments;		/* segments rebuilt */
 	uint32		summaries;
+	uint32		groups;			/* filters of partitions rebuilt */
 	uint32		pages;			/* pages of filters rebuilt (layout block) */
 	uint32		failures;
 	BlockNumber freed_pages;	/* pages of the filters that were replaced */
@@ -172,7 +182,11 @@ typedef struct BxMeasure
  */
 typedef enum BxPartKind
 {
-	BX_PART_DIRECTORY,			/* metapage, map, top-level or scratch page */
+	BX_PART_DIRECTORY,			/* metapage, map, region, top-level or scratch
+								 * page */
+	BX_PART_GROUP,				/* filters of partitions */
+	BX_PART_PARTITION,			/* the filter of a partition; its pages are
+								 * those of its group */
 	BX_PART_SUMMARY,			/* summary of a partition; pages = 0 if there
 								 * is none */
 	BX_PART_FILTERS,			/* filters of ranges: a segment, or a page in
@@ -194,8 +208,8 @@ typedef struct BxPart
 	double		planned_keys;	/* keys per child that the filters were
 								 * planned for, or that they had right after
 								 * the build */
-	double		upper_rate;		/* filters: false-positive rate of the
-								 * enclosing summary (1 if none) */
+	double		upper_rate;		/* filters: product of the false-positive
+								 * rates of the levels above */
 	BxMeasure	measure;		/* estimated from the fill */
 	bool		doubt;			/* some children are in doubt */
 	bool		overfull;		/* VACUUM would rebuild it */
@@ -275,8 +289,7 @@ typedef struct BxSearchCost
  * participants have finished, the leader calls build_publish().
  *
  * build_plan() may set frozen fields of *meta, and returns the number of
- * ranges per unit.  Each unit is built by one participant, so participants
- * need not coordinate.  build_add() receives the distinct keys of a range, in
+ * ranges per unit.  Each unit is built by one participant.  build_add() receives the distinct keys of a range, in
  * ascending order of ranges; a range may be passed in several parts.  "done"
  * is the fraction of the range that is covered so far, and "doubt" means that
  * the filter of the range must match everything.  Ranges without keys are

@@ -302,9 +302,9 @@ bx_repair_index(const BxLayout *layout, Relation heap, Relation index,
 	PG_END_TRY();
 
 	ereport(message_level,
-			(errmsg("index \"%s\": rebuilt the filters of %u segments, %u summaries and %u pages",
+			(errmsg("index \"%s\": rebuilt the filters of %u segments, %u summaries, %u partitions and %u pages",
 					RelationGetRelationName(index), repair->segments,
-					repair->summaries, repair->pages),
+					repair->summaries, repair->groups, repair->pages),
 			 errdetail("%u rebuilds failed, and %u pages are free for reuse.",
 					   repair->failures, repair->free_pages)));
 }

@@ -7,13 +7,26 @@
  */
 #include "postgres.h"
 
+#include "access/xloginsert.h"
 #include "miscadmin.h"
 #include "utils/rel.h"
 
 #include "partitioned.h"
 
+/* States of a group in a build; see get_group(). */
+#define GROUP_NONE		0
+#define GROUP_BUSY		1		/* a participant is creating it */
+#define GROUP_READY		2
+
+/* Delay, in microseconds, between two looks at a group that is busy. */
+#define GROUP_DELAY		1000L
+
+/* The filter of a partition may use this much memory in any case. */
+#define SMALL_COLUMN	(4 * 1024 * 1024)
+
 typedef struct PartitionedBuild
 {
+	BxBuild    *build;
 	BxNodeWriter *segments;
 	BxNodeWriter *summaries;
 	bool		started;		/* segment and partition are valid */
@@ -24,6 +37,14 @@ typedef struct PartitionedBuild
 	double		segment_keys;	/* sum of the keys of the ranges of the
 								 * segment */
 	BxDistinct	distinct;		/* estimates the distinct keys of the segment */
+	BxDistinct	partition_distinct; /* and those of the partition */
+	double		partition_done; /* fraction of the partition that has been
+								 * read */
+	bool		doubt;			/* some keys of the partition are not known */
+	bool		finishing;		/* all keys of the partition have been added */
+	bool		grouped;		/* the partition may have a filter in a group */
+	bool		has_column;		/* column is valid */
+	BxColumn	column;			/* that filter */
 	BxTopPageData top;			/* top-level page of the current partition */
 	double		segment_rates;	/* sum of the rates of its segments */
 	double		summary_rate;
@@ -35,6 +56,177 @@ bx_partitioned_build_plan(BxBuild *build, BxMetaPageData *meta)
 	return BX_RANGES_PER_PARTITION;
 }
 
+/*
+ * Returns the maximum width of groups, which the participant that is first in
+ * need of a group chooses for all: the filters of that many partitions with
+ * the given number of keys fit into an eighth of the shared buffers, because
+ * every partition writes to all pages of its group.
+ */
+static int
+get_max_width(BxBuildShared *shared, double keys)
+{
+	uint32	   *chosen = &shared->results[0].partition.max_width;
+	int			width = BX_BUILD_WIDTH;
+	BxGroupDesc group;
+
+	bx_groups_plan(keys, width, 0, &group);
+	while (width > 1 && bx_group_pages(group.nblocks, width) > NBuffers / 8)
+		width /= 2;
+	SpinLockAcquire(&shared->mutex);
+	if (*chosen == 0)
+		*chosen = width;
+	width = *chosen;
+	SpinLockRelease(&shared->mutex);
+	return width;
+}
+
+/*
+ * Returns the first partition of the group of a partition in this build, and
+ * sets *width: the widest group whose partitions the heap has.
+ */
+static uint32
+first_of_group(const BxBuildShared *shared, uint32 partition, int *width)
+{
+	uint32		first = partition;
+
+	for (*width = shared->results[0].partition.max_width; *width > 1;
+		 *width /= 2)
+	{
+		first = partition - partition % *width;
+		if (first + *width <= shared->nunits)
+			return first;
+	}
+	return partition;
+}
+
+/*
+ * Gets the descriptor of the group of the current partition.  The participant
+ * that is first in need of a group creates it, with the size for the number of
+ * keys of its own partition; the pages are all zero.  The other participants
+ * wait meanwhile.
+ */
+static void
+get_group(PartitionedBuild *pb, double keys, BxGroupDesc *group)
+{
+	BxBuildShared *shared = pb->build->shared;
+	int			width = get_max_width(shared, keys);
+	uint32		first = first_of_group(shared, pb->partition, &width);
+	BxUnitResult *entry = &shared->results[first];
+	uint32		state;
+
+	for (;;)
+	{
+		SpinLockAcquire(&shared->mutex);
+		state = entry->partition.group_state;
+		if (state == GROUP_NONE)
+			entry->partition.group_state = GROUP_BUSY;
+		SpinLockRelease(&shared->mutex);
+		if (state != GROUP_BUSY)
+			break;
+		CHECK_FOR_INTERRUPTS();
+		pg_usleep(GROUP_DELAY);
+	}
+	if (state == GROUP_NONE)
+	{
+		bx_groups_plan(keys, width, first % BX_FANOUT,
+					   &entry->partition.group);
+		entry->partition.group.generation =
+			pg_atomic_fetch_add_u32(&shared->next_generation, 1);
+		entry->partition.group.start =
+			bx_page_extend(pb->build->index,
+						   bx_groups_pages(&entry->partition.group));
+		SpinLockAcquire(&shared->mutex);
+		entry->partition.group_state = GROUP_READY;
+		SpinLockRelease(&shared->mutex);
+	}
+	*group = entry->partition.group;
+}
+
+/* Returns whether there is enough memory for a filter in such a group. */
+static bool
+is_column_affordable(const PartitionedBuild *pb, const BxGroupDesc *group)
+{
+	return bx_column_size(group, bx_groups_pages(group)) <=
+		Max(pb->build->memory / 4, SMALL_COLUMN);
+}
+
+/*
+ * Returns the keys that the current partition will have, extrapolated from
+ * those so far: to its end, if there are more keys to come, else to the end of
+ * a partition of which the heap has only a part.
+ */
+static double
+expect_partition_keys(const PartitionedBuild *pb)
+{
+	BxDistinct	distinct = pb->partition_distinct;
+	double		done = pb->partition_done;
+
+	if (pb->finishing)
+	{
+		uint64		ranges = bx_geometry_ranges(pb->build->heap_blocks,
+												pb->build->shared->meta.lg_base);
+
+		ranges -= (uint64) pb->partition * BX_RANGES_PER_PARTITION;
+		done = Min(1.0, (double) ranges / BX_RANGES_PER_PARTITION);
+	}
+	bx_distinct_merge(&distinct, &pb->distinct);
+	return Max(bx_distinct_estimate(&distinct), 1) / done;
+}
+
+/*
+ * Starts the filter of the current partition.  If there is not enough memory
+ * for the filter, the partition gets none; VACUUM may build it in parts.
+ */
+static void
+start_column(PartitionedBuild *pb)
+{
+	double		keys = expect_partition_keys(pb);
+	BxGroupDesc group;
+
+	bx_groups_plan(keys, 1, 0, &group);
+	pb->grouped = is_column_affordable(pb, &group);
+	if (!pb->grouped)
+		return;
+	get_group(pb, keys, &group);
+	pb->grouped = is_column_affordable(pb, &group);
+	if (!pb->grouped)
+		return;
+	bx_column_start(&pb->column, pb->partition, &group, 0,
+					bx_groups_pages(&group));
+	pb->has_column = true;
+}
+
+/* Keys callback: adds keys to the filter of the current partition. */
+static void
+add_to_column(void *arg, const uint64 *keys, Size n)
+{
+	PartitionedBuild *pb = arg;
+
+	if (pb->grouped && !pb->has_column && n > 0)
+		start_column(pb);
+	if (pb->has_column)
+		bx_column_add(&pb->column, keys, n);
+}
+
+/* Completes the filter of the current partition. */
+static void
+finish_column(PartitionedBuild *pb, BxUnitResult *result)
+{
+	BxGroupMeasure measure;
+
+	/* a filter that lacks keys is useless */
+	if (!pb->has_column || pb->doubt)
+		return;
+	bx_column_write(&pb->column, pb->build->index, false);
+	pb->top.group = pb->column.group;
+	result->partition.filtered = true;
+	if (bx_groups_measure(pb->build->index, pb->partition / BX_FANOUT,
+						  &pb->top.group,
+						  pb->partition % BX_FANOUT - pb->top.group.first,
+						  NULL, &measure))
+		result->partition.group_rate = measure.rate;
+}
+
 void
 bx_partitioned_build_begin(BxBuild *build)
 {
@@ -44,7 +236,10 @@ bx_partitioned_build_begin(BxBuild *build)
 									build->memory / 8);
 	pb->summaries = bx_writer_create(build, BX_LEVEL_PARTITION,
 									 build->memory / 2);
+	pb->build = build;
 	build->layout_state = pb;
+	if (build->shared->nunits > 1)
+		bx_writer_watch(pb->summaries, add_to_column, pb);
 }
 
 void
@@ -54,6 +249,7 @@ bx_partitioned_build_end(BxBuild *build)
 
 	bx_writer_free(pb->segments);
 	bx_writer_free(pb->summaries);
+	bx_column_end(&pb->column);
 	pfree(pb);
 }
 
@@ -68,6 +264,12 @@ start_partition(BxBuild *build, uint32 partition)
 	pb->summarize = partition > 0 || segments >= BX_MIN_SEGMENTS_FOR_SUMMARY;
 	bx_writer_start(pb->summaries, partition);
 	memset(&pb->top, 0, sizeof(pb->top));
+	bx_distinct_clear(&pb->partition_distinct);
+	pb->partition_done = 0;
+	pb->doubt = false;
+	pb->grouped = build->shared->nunits > 1;
+	pb->finishing = false;
+	pb->has_column = false;
 	pb->segment_rates = pb->summary_rate = 0;
 }
 
@@ -84,9 +286,10 @@ static void
 finish_segment(PartitionedBuild *pb)
 {
 	pb->segment_rates += bx_writer_finish(pb->segments,
-										  &pb->top.node[BX_SLOT_SEGMENT(pb->segment % BX_FANOUT)]);
+										  &pb->top.node[BX_SLOT_SEGMENT(pb->segment % BX_SEGMENTS_PER_PARTITION)]);
 	if (pb->summarize)
 		bx_writer_close_child(pb->summaries, bx_distinct_estimate(&pb->distinct));
+	bx_distinct_merge(&pb->partition_distinct, &pb->distinct);
 }
 
 /*
@@ -104,7 +307,7 @@ advance_to_range(BxBuild *build, uint32 range)
 	if (pb->started)
 		finish_segment(pb);
 	else
-		start_partition(build, segment / BX_FANOUT);
+		start_partition(build, segment / BX_SEGMENTS_PER_PARTITION);
 	start_segment(pb, segment);
 	pb->started = true;
 }
@@ -120,13 +323,16 @@ bx_partitioned_build_add(BxBuild *build, uint32 range, double done,
 	advance_to_range(build, range);
 	pb->range_keys += nkeys;
 	bx_writer_add(pb->segments, child, keys, nkeys, doubt, pb->range_keys, done);
+	pb->doubt |= doubt;
+	pb->partition_done = (range % BX_RANGES_PER_PARTITION + done) /
+		BX_RANGES_PER_PARTITION;
 	if (pb->summarize)
 	{
 		for (Size i = 0; i < nkeys; i++)
 			bx_distinct_add(&pb->distinct, keys[i]);
 		pb->segment_keys += nkeys;
-		bx_writer_add(pb->summaries, pb->segment % BX_FANOUT, keys, nkeys, doubt,
-					  pb->segment_keys, (child + done) / BX_FANOUT);
+		bx_writer_add(pb->summaries, pb->segment % BX_SEGMENTS_PER_PARTITION, keys,
+					  nkeys, doubt, pb->segment_keys, (child + done) / BX_FANOUT);
 	}
 	if (done >= 1.0)
 	{
@@ -164,25 +370,56 @@ bx_partitioned_build_unit(BxBuild *build, BxUnitResult *result)
 	if (!pb->started)
 		return;
 	finish_segment(pb);
+	pb->finishing = true;
 	if (pb->summarize)
 		pb->summary_rate = bx_writer_finish(pb->summaries, &pb->top.node[BX_SLOT_SUMMARY]);
 	else
 		pb->top.node[BX_SLOT_SUMMARY].state = BX_NODE_UNKNOWN;
+	finish_column(pb, result);
 	result->block = bx_dir_make_top(build->index, NULL, pb->partition,
 									&pb->top);
 	report_partition(pb, result);
 	pb->started = false;
 }
 
-/* Enters the partitions in the map pages, and combines their statistics. */
+/*
+ * Enters a partition in its region page, and its group if no other partition
+ * has entered it: *entered is 1 + the first partition of the last group.
+ */
+static void
+publish_partition(BxBuild *build, BxMetaPageData *meta, uint32 partition,
+				  uint32 *entered)
+{
+	const BxUnitResult *result = &build->shared->results[partition];
+	BxRegionChange change = {.top = result->block};
+	int			width;
+	uint32		first = first_of_group(build->shared, partition, &width);
+	const BxGroupDesc *group = &build->shared->results[first].partition.group;
+
+	change.is_filtered = result->partition.filtered;
+	if (change.is_filtered && *entered != first + 1)
+	{
+		change.group = group;
+		*entered = first + 1;
+		meta->stats.partitioned.groups++;
+		if (RelationNeedsWAL(build->index))
+			log_newpage_range(build->index, MAIN_FORKNUM, group->start,
+							  group->start + bx_groups_pages(group), true);
+	}
+	bx_dir_publish_top(build->index, meta, partition, &change);
+}
+
+/* Enters the partitions in the directory, and combines their statistics. */
 void
 bx_partitioned_build_publish(BxBuild *build, BxMetaPageData *meta)
 {
 	BxStats    *stats = &meta->stats;
 	BxPartitionedStats *mine = &stats->partitioned;
+	uint32		entered = 0;
 	double		keys = 0;
 	double		rates = 0;
 	double		summary_rates = 0;
+	double		group_rates = 0;
 
 	meta->partitioned.next_generation =
 		pg_atomic_read_u32(&build->shared->next_generation);
@@ -193,14 +430,16 @@ bx_partitioned_build_publish(BxBuild *build, BxMetaPageData *meta)
 		CHECK_FOR_INTERRUPTS();
 		if (result->block == 0)
 			continue;
-		bx_dir_publish_top(build->index, meta, unit, result->block);
+		publish_partition(build, meta, unit, &entered);
 		stats->parts += result->partition.segments;
 		mine->partitions++;
 		mine->summarized += result->partition.summarized;
 		mine->slices += result->partition.slices;
+		mine->unfiltered += !result->partition.filtered;
 		keys += result->keys;
 		rates += result->rates;
 		summary_rates += result->partition.summary_rate;
+		group_rates += result->partition.group_rate;
 	}
 	if (stats->parts > 0)
 	{
@@ -209,4 +448,6 @@ bx_partitioned_build_publish(BxBuild *build, BxMetaPageData *meta)
 	}
 	if (mine->summarized > 0)
 		mine->summary_rate = summary_rates / mine->summarized;
+	if (mine->partitions > mine->unfiltered)
+		mine->group_rate = group_rates / (mine->partitions - mine->unfiltered);
 }

@@ -1,8 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * create.c
- *	  Creating nodes without bits: the partition and the segment that an
- *	  insert needs, and the shadow of a node.
+ *	  Creating nodes and groups without bits: the partition and the segment
+ *	  that an insert needs, and shadows.
  *
  * All pages are allocated and published under LockPage on the metapage;
  * see directory.c.
@@ -109,6 +109,48 @@ bx_create_copy(Relation index, const BxNode *node, BlockNumber end,
 }
 
 /*
+ * Allocates and writes the pages of a group, without bits, and sets its start
+ * and a new generation; see make_slices.
+ */
+static void
+make_group(Relation index, BxMetaPageData *meta, uint32 region,
+		   BxGroupDesc *group)
+{
+	PGAlignedBlock image;
+	uint32		npages = bx_groups_pages(group);
+
+	group->generation = meta->partitioned.next_generation++;
+	group->start = bx_extents_take(index, meta, npages);
+	bx_meta_write(index, meta);
+	for (uint32 i = 0; i < npages; i++)
+	{
+		CHECK_FOR_INTERRUPTS();
+		bx_groups_init_page(image.data, region, group, i);
+		bx_page_write_new(index, group->start + i, image.data, true);
+	}
+}
+
+/*
+ * Creates a group of width 1 for a partition, planned for the given number of
+ * keys, and publishes it in the top-level page as the shadow of the
+ * partition's group.  Call it with no content lock held; it acquires and
+ * releases LockPage on the metapage.
+ */
+void
+bx_create_group_shadow(Relation index, uint32 partition, double keys,
+					   BxGroupDesc *shadow)
+{
+	BxMetaPageData meta;
+
+	bx_groups_plan(keys, 1, partition % BX_FANOUT, shadow);
+	LockPage(index, BX_METAPAGE_BLKNO, ExclusiveLock);
+	bx_meta_read(index, &meta);
+	make_group(index, &meta, partition / BX_FANOUT, shadow);
+	bx_dir_set_group(index, partition, NULL, shadow);
+	UnlockPage(index, BX_METAPAGE_BLKNO, ExclusiveLock);
+}
+
+/*
  * Returns the keys per child that a new node should be planned for: the
  * number in the node before it on its level.  Returns 0 if there is no such
  * node, or if it has no slices.
@@ -141,10 +183,116 @@ keys_of_predecessor(Relation index, const BxNode *node)
 }
 
 /*
- * Creates a partition.  The first partition starts without a summary, because
- * a small table does not need one; VACUUM adds it.  Later partitions get a
- * summary immediately, sized like that of the predecessor, so that the newest
- * partition is never without one.
+ * Returns the keys that the filter of a new partition should be planned for:
+ * those of the partition before it.
+ */
+static double
+keys_of_partition_before(Relation index, uint32 partition,
+						 double keys_per_range)
+{
+	uint32		previous = partition - 1;
+	BxNode		summary;
+	BxTopPageData top;
+	BxGroupMeasure of_group;
+	BxMeasure	of_summary;
+	BlockNumber index_blocks = 0;
+
+	if (!bx_dir_read_top(index, previous, &top))
+		return keys_per_range * BX_RANGES_PER_PARTITION;
+	if (top.group.width > 0)
+	{
+		bx_groups_check(index, BX_METAPAGE_BLKNO, &top.group,
+						previous % BX_FANOUT, &index_blocks);
+		if (bx_groups_measure(index, previous / BX_FANOUT, &top.group,
+							  previous % BX_FANOUT - top.group.first, NULL,
+							  &of_group))
+			return Max(of_group.keys, 1);
+	}
+
+	/* the sum over the segments is an upper bound */
+	bx_node_of_slot(previous, BX_SLOT_SUMMARY, &top, &summary);
+	bx_dir_check_desc(index, BX_METAPAGE_BLKNO, &summary.desc, &index_blocks);
+	if (summary.desc.state == BX_NODE_PRESENT &&
+		!(summary.desc.flags & BX_DESC_DOUBT) &&
+		bx_slices_measure(index, &summary, NULL, &of_summary))
+		return Max(of_summary.all_keys, 1);
+	return keys_per_range * BX_RANGES_PER_PARTITION;
+}
+
+/*
+ * Plans a new group that contains the given partition: of up to
+ * BX_INSERT_WIDTH partitions and BX_INSERT_PAGES pages, but not of more
+ * partitions than there are before it, so that the space for partitions that
+ * do not exist yet is bounded, and of no other partition that exists or that
+ * another group contains.  Returns false if no group is small enough.
+ */
+static bool
+plan_group(const BxRegionPageData *region, uint32 partition, double keys,
+		   BxGroupDesc *group)
+{
+	int			child = partition % BX_FANOUT;
+
+	for (int width = BX_INSERT_WIDTH; width > 0; width /= 2)
+	{
+		int			first = child - child % width;
+		bool		fits = width == 1 || width <= partition;
+
+		for (int c = first; fits && c < first + width; c++)
+			fits = bx_groups_find(region, c) == NULL &&
+				(c == child || region->top[c] == 0);
+		bx_groups_plan(keys, width, first, group);
+		if (fits && bx_groups_pages(group) <= BX_INSERT_PAGES)
+			return true;
+	}
+	return false;
+}
+
+/*
+ * Sets *group to the group of a new partition; creates the group if no
+ * existing one contains the partition.  Returns false if the partition gets
+ * no filter.  *change describes what to change in the region page.
+ */
+static bool
+provide_group(Relation index, BxMetaPageData *meta, uint32 partition,
+			  double keys_per_range, BxGroupDesc *group,
+			  BxRegionChange *change)
+{
+	uint32		number = partition / BX_FANOUT;
+	BlockNumber blkno = bx_dir_region(index, number);
+	BxRegionPageData *region;
+	const BxGroupDesc *found;
+	BlockNumber index_blocks = 0;
+
+	/* a table of one partition needs no filter of it */
+	if (partition == 0)
+		return false;
+	region = palloc0(sizeof(BxRegionPageData));
+	if (blkno != 0)
+		bx_dir_copy_region(index, blkno, number, &index_blocks, region);
+	found = bx_groups_find(region, partition % BX_FANOUT);
+	if (found != NULL)
+		*group = *found;
+	else if (region->ngroups < BX_MAX_GROUPS &&
+			 plan_group(region, partition,
+						keys_of_partition_before(index, partition,
+												 keys_per_range), group))
+	{
+		make_group(index, meta, number, group);
+		BX_PAUSE(BX_PAUSE_GROUP_MADE);
+		change->group = group;
+	}
+	else
+		group->width = 0;
+	change->is_filtered = group->width > 0;
+	pfree(region);
+	return change->is_filtered;
+}
+
+/*
+ * Creates a partition.  The first partition starts without a summary and
+ * without a filter in a group, because a small table needs neither; VACUUM
+ * adds them.  Later partitions get both immediately, sized like those of the
+ * predecessor, so that the newest partition is never without them.
  */
 static void
 make_partition(Relation index, BxMetaPageData *meta, uint32 partition,
@@ -152,6 +300,8 @@ make_partition(Relation index, BxMetaPageData *meta, uint32 partition,
 {
 	BxNode		node = {.level = BX_LEVEL_PARTITION,.number = partition};
 	BxTopPageData content;
+	BxGroupDesc group;
+	BxRegionChange change = {0};
 
 	memset(&content, 0, sizeof(content));
 	node.desc.state = BX_NODE_UNKNOWN;
@@ -164,8 +314,10 @@ make_partition(Relation index, BxMetaPageData *meta, uint32 partition,
 							 &node);
 	}
 	content.node[BX_SLOT_SUMMARY] = node.desc;
-	bx_dir_publish_top(index, meta, partition,
-					   bx_dir_make_top(index, meta, partition, &content));
+	if (provide_group(index, meta, partition, keys_per_range, &group, &change))
+		content.group = group;
+	change.top = bx_dir_make_top(index, meta, partition, &content);
+	bx_dir_publish_top(index, meta, partition, &change);
 }
 
 /* Sets lg_base at the first insert into an index that has no geometry. */

@@ -1,7 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * directory.c
- *	  The directory of layout "partitioned": map pages and top-level pages.
+ *	  The directory of layout "partitioned": map pages, region pages and
+ *	  top-level pages.
  *
  * Pages are allocated and published under LockPage(index, metapage,
  * ExclusiveLock), which is acquired with no content lock held.  Publishing is
@@ -30,65 +31,91 @@
 #include "partitioned.h"
 
 /*
- * Reads, locks and verifies a map page.  Returns the buffer, pinned and
- * locked in the given mode.
+ * Reads, locks and verifies a map page or a region page.  Returns the buffer,
+ * pinned and locked in the given mode.
  */
 static Buffer
-read_map(Relation index, BlockNumber blkno, uint32 number, int lockmode)
+read_page(Relation index, BlockNumber blkno, uint8 kind, uint32 number,
+		  int lockmode)
 {
 	Buffer		buffer = ReadBuffer(index, blkno);
 
 	LockBuffer(buffer, lockmode);
-	bx_page_check(index, buffer, BX_PAGE_MAP);
+	bx_page_check(index, buffer, kind);
 	if (BxPageGetOpaque(BufferGetPage(buffer))->number != number)
-		bx_page_corrupted(index, blkno, "wrong map page");
+		bx_page_corrupted(index, blkno, kind == BX_PAGE_MAP ?
+						  "wrong map page" : "wrong region page");
 	return buffer;
 }
 
 /*
- * Copies the block numbers of the top-level pages of n partitions, beginning
- * with "first", which must be the first partition of a map page.  Leaves
- * tops[] unchanged if the map page does not exist.
+ * Copies the block numbers of the region pages of a map page.  Returns false
+ * if the map page does not exist.
  */
-static void
-read_tops(Relation index, const BxMetaPageData *meta, uint32 first, uint32 n,
-		  BlockNumber *tops)
+static bool
+read_map(Relation index, const BxMetaPageData *meta, uint32 map,
+		 BlockNumber *regions)
 {
-	uint32		number = first / BX_PARTITIONS_PER_MAP;
-	BlockNumber blkno = meta->partitioned.map[number];
+	BlockNumber blkno = meta->partitioned.map[map];
 	BlockNumber index_blocks = RelationGetNumberOfBlocks(index);
 	Buffer		buffer;
 
 	if (blkno == 0)
-		return;
+		return false;
 	if (blkno >= index_blocks)
 		bx_page_corrupted(index, BX_METAPAGE_BLKNO,
 						  "map page beyond the end of the file");
-	buffer = read_map(index, blkno, number, BUFFER_LOCK_SHARE);
-	memcpy(tops, BxPageGetTops(BufferGetPage(buffer)),
-		   sizeof(BlockNumber) * n);
+	buffer = read_page(index, blkno, BX_PAGE_MAP, map, BUFFER_LOCK_SHARE);
+	memcpy(regions, BxPageGetRegions(BufferGetPage(buffer)),
+		   sizeof(BlockNumber) * BX_REGIONS_PER_MAP);
 	UnlockReleaseBuffer(buffer);
 
-	/* top-level pages may have been added since the size was read */
+	/* region pages may have been added since the size was read */
 	index_blocks = RelationGetNumberOfBlocks(index);
-	for (uint32 i = 0; i < n; i++)
+	for (int i = 0; i < BX_REGIONS_PER_MAP; i++)
 	{
-		if (tops[i] >= index_blocks)
-			bx_page_corrupted(index, blkno, "top-level page beyond the end of the file");
+		if (regions[i] >= index_blocks)
+			bx_page_corrupted(index, blkno,
+							  "region page beyond the end of the file");
 	}
+	return true;
 }
 
 /*
- * The layout's contents of rd_amcache: the block numbers of existing
- * top-level pages (0 if not known to exist).  Nothing that may change is
- * cached, except for a size that is used only for sanity checks.
+ * Copies a region page, and verifies the copy.  The descriptors of groups
+ * beyond region->ngroups are not copied.
+ */
+void
+bx_dir_copy_region(Relation index, BlockNumber blkno, uint32 number,
+				   BlockNumber *index_blocks, BxRegionPageData *region)
+{
+	Buffer		buffer = read_page(index, blkno, BX_PAGE_REGION, number,
+								   BUFFER_LOCK_SHARE);
+	const BxRegionPageData *page = BxPageGetRegion(BufferGetPage(buffer));
+	bool		fits = page->ngroups <= BX_MAX_GROUPS;
+
+	memcpy(region, page, offsetof(BxRegionPageData, group) +
+		   sizeof(BxGroupDesc) * (fits ? page->ngroups : 0));
+	UnlockReleaseBuffer(buffer);
+	if (!fits)
+		bx_page_corrupted(index, blkno, "too many groups");
+	for (uint32 i = 0; i < region->ngroups; i++)
+		bx_groups_check(index, blkno, &region->group[i], -1, index_blocks);
+}
+
+/*
+ * The layout's contents of rd_amcache: the block numbers of existing region
+ * pages and top-level pages (0 if not known to exist).  Nothing that may
+ * change is cached, except for a size that is used only for sanity checks.
  */
 typedef struct TopCache
 {
 	BxGeometry	geometry;
 	BlockNumber index_blocks;	/* see bx_dir_known_blocks */
-	uint32		npartitions;
-	BlockNumber top[FLEXIBLE_ARRAY_MEMBER];
+	uint32		nregions;
+	BlockNumber block[FLEXIBLE_ARRAY_MEMBER];	/* nregions region pages, then
+												 * nregions * BX_FANOUT
+												 * top-level pages */
 } TopCache;
 
 static TopCache *
@@ -100,34 +127,77 @@ get_cache(Relation index)
 }
 
 /*
- * Fills the cache with the block numbers of the first npartitions top-level
- * pages.  Does nothing if the index has no geometry yet.
+ * Fills the cache with the block numbers of the first nregions region pages,
+ * and of their top-level pages.  Does nothing if the index has no geometry
+ * yet.
  */
 static void
-load_cache(Relation index, uint32 npartitions)
+load_cache(Relation index, uint32 nregions)
 {
 	BxMetaPageData meta;
 	TopCache   *cache;
-	Size		size = offsetof(TopCache, top) +
-	sizeof(BlockNumber) * npartitions;
+	BlockNumber *regions;
+	BxRegionPageData *region;
+	Size		size = offsetof(TopCache, block) +
+	sizeof(BlockNumber) * nregions * (1 + BX_FANOUT);
 
 	bx_meta_read(index, &meta);
 	if (meta.lg_base == BX_LG_BASE_UNSET)
 		return;
+	regions = palloc(sizeof(BlockNumber) * BX_REGIONS_PER_MAP);
+	region = palloc(sizeof(BxRegionPageData));
 
 	/* build it here: a failure must not leave an incomplete cache entry */
 	cache = palloc0(size);
 	cache->geometry.layout = meta.layout;
 	cache->geometry.lg_base = meta.lg_base;
 	cache->geometry.has_more = true;
-	cache->index_blocks = RelationGetNumberOfBlocks(index);
-	cache->npartitions = npartitions;
-	for (uint32 p = 0; p < npartitions; p += BX_PARTITIONS_PER_MAP)
-		read_tops(index, &meta, p, Min(npartitions - p, BX_PARTITIONS_PER_MAP),
-				  cache->top + p);
+	cache->nregions = nregions;
+	for (uint32 r = 0; r < nregions; r++)
+	{
+		uint32		i = r % BX_REGIONS_PER_MAP;
+		BlockNumber *tops = cache->block + nregions + r * BX_FANOUT;
+
+		if (i == 0 && !read_map(index, &meta, r / BX_REGIONS_PER_MAP, regions))
+			memset(regions, 0, sizeof(BlockNumber) * BX_REGIONS_PER_MAP);
+		if (regions[i] == 0)
+			continue;
+		bx_dir_copy_region(index, regions[i], r, &cache->index_blocks, region);
+		cache->block[r] = regions[i];
+		memcpy(tops, region->top, sizeof(region->top));
+
+		/* top-level pages may have been added since the size was read */
+		for (int t = 0; t < BX_FANOUT; t++)
+		{
+			if (tops[t] >= cache->index_blocks)
+				cache->index_blocks = RelationGetNumberOfBlocks(index);
+			if (tops[t] >= cache->index_blocks)
+				bx_page_corrupted(index, regions[i],
+								  "top-level page beyond the end of the file");
+		}
+	}
 
 	bx_geometry_remember(index, &cache->geometry, size);
 	pfree(cache);
+	pfree(region);
+	pfree(regions);
+}
+
+/*
+ * Returns the block number of a region page, or 0 if it does not exist.
+ */
+BlockNumber
+bx_dir_region(Relation index, uint32 region)
+{
+	TopCache   *cache = get_cache(index);
+
+	if (cache == NULL || region >= cache->nregions ||
+		cache->block[region] == 0)
+	{
+		load_cache(index, Max(region + 1, cache ? cache->nregions : 0));
+		cache = get_cache(index);
+	}
+	return cache != NULL ? cache->block[region] : 0;
 }
 
 /*
@@ -149,11 +219,13 @@ bx_dir_known_blocks(Relation index)
 /*
  * Gets the block numbers of the top-level pages of n partitions, beginning
  * with "first"; 0 for a partition without top-level page.  Partitions that
- * the cache does not know are looked up in the map pages every time.
+ * the cache does not know are looked up in the region pages every time.
  */
 void
 bx_dir_tops(Relation index, uint32 first, uint32 n, BlockNumber *tops)
 {
+	uint32		nregions = (first + n - 1) / BX_FANOUT + 1;
+
 	for (int attempt = 0; attempt < 2; attempt++)
 	{
 		TopCache   *cache = get_cache(index);
@@ -162,14 +234,14 @@ bx_dir_tops(Relation index, uint32 first, uint32 n, BlockNumber *tops)
 		for (uint32 i = 0; i < n; i++)
 		{
 			tops[i] = 0;
-			if (cache != NULL && first + i < cache->npartitions)
-				tops[i] = cache->top[first + i];
+			if (cache != NULL && (first + i) / BX_FANOUT < cache->nregions)
+				tops[i] = cache->block[cache->nregions + first + i];
 			if (tops[i] == 0)
 				complete = false;
 		}
 		if (complete || attempt > 0)
 			return;
-		load_cache(index, Max(first + n, cache ? cache->npartitions : 0));
+		load_cache(index, Max(nregions, cache ? cache->nregions : 0));
 	}
 }
 
@@ -245,27 +317,116 @@ add_map(Relation index, BxMetaPageData *meta, uint32 number)
 }
 
 /*
- * Enters a top-level page in its map page.  *meta is the current content of
- * the metapage; it is changed and written if a map page has to be added.  The
- * caller holds LockPage on the metapage, or is the leader of a build.
+ * Creates a region page without partitions, and enters it in its map page.
+ * Returns its block number.
  */
-void
-bx_dir_publish_top(Relation index, BxMetaPageData *meta, uint32 partition,
-				   BlockNumber top)
+static BlockNumber
+add_region(Relation index, BxMetaPageData *meta, uint32 number)
 {
-	uint32		number = partition / BX_PARTITIONS_PER_MAP;
+	uint32		map = number / BX_REGIONS_PER_MAP;
+	PGAlignedBlock image;
+	BlockNumber blkno;
 	Buffer		buffer;
 	GenericXLogState *state;
 	Page		page;
 
-	if (meta->partitioned.map[number] == 0)
-		add_map(index, meta, number);
-	buffer = read_map(index, meta->partitioned.map[number], number, BUFFER_LOCK_EXCLUSIVE);
+	if (meta->partitioned.map[map] == 0)
+		add_map(index, meta, map);
+	bx_page_init(image.data, BX_PAGE_REGION);
+	BxPageGetOpaque(image.data)->number = number;
+	memset(BxPageGetRegion(image.data)->unfiltered, 0xFF, BX_FANOUT / 8);
+	blkno = take_directory_page(index, meta);
+	bx_page_write_new(index, blkno, image.data, true);
+
+	buffer = read_page(index, meta->partitioned.map[map], BX_PAGE_MAP, map,
+					   BUFFER_LOCK_EXCLUSIVE);
 	state = GenericXLogStart(index);
 	page = GenericXLogRegisterBuffer(state, buffer, 0);
-	BxPageGetTops(page)[partition % BX_PARTITIONS_PER_MAP] = top;
+	BxPageGetRegions(page)[number % BX_REGIONS_PER_MAP] = blkno;
 	GenericXLogFinish(state);
 	UnlockReleaseBuffer(buffer);
+	return blkno;
+}
+
+/* Removes the group with the given generation, if there is one. */
+static void
+remove_group(BxRegionPageData *region, uint32 generation)
+{
+	uint32		kept = 0;
+
+	for (uint32 i = 0; i < region->ngroups; i++)
+	{
+		if (region->group[i].generation != generation)
+			region->group[kept++] = region->group[i];
+	}
+	memset(&region->group[kept], 0, sizeof(BxGroupDesc) *
+		   (region->ngroups - kept));
+	region->ngroups = kept;
+}
+
+/*
+ * Changes the region page of a partition, under its exclusive lock and in one
+ * WAL record; see BxRegionChange.  The region page must exist.  The caller
+ * holds LockPage on the metapage, or is the leader of a build: so nobody
+ * creates a group for a partition that another backend is giving one.
+ */
+void
+bx_dir_update_region(Relation index, uint32 partition,
+					 const BxRegionChange *change)
+{
+	uint32		number = partition / BX_FANOUT;
+	int			child = partition % BX_FANOUT;
+	uint8		bit = 1 << (child % 8);
+	Buffer		buffer = read_page(index, bx_dir_region(index, number),
+								   BX_PAGE_REGION, number,
+								   BUFFER_LOCK_EXCLUSIVE);
+	GenericXLogState *state = GenericXLogStart(index);
+	BxRegionPageData *region;
+
+	region = BxPageGetRegion(GenericXLogRegisterBuffer(state, buffer, 0));
+	if (region->ngroups > BX_MAX_GROUPS)
+		bx_page_corrupted(index, BufferGetBlockNumber(buffer),
+						  "too many groups");
+	if (change->removed != 0)
+		remove_group(region, change->removed);
+	if (change->group != NULL && region->ngroups == BX_MAX_GROUPS)
+		ereport(ERROR,
+				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+				 errmsg("index \"%s\" has too many groups of filters",
+						RelationGetRelationName(index)),
+				 errhint("REINDEX the index.")));
+	if (change->top != 0)
+		region->top[child] = change->top;
+	if (change->group != NULL)
+		region->group[region->ngroups++] = *change->group;
+	if (change->is_filtered)
+		region->unfiltered[child / 8] &= ~bit;
+	if (change->is_unfiltered)
+		region->unfiltered[child / 8] |= bit;
+	GenericXLogFinish(state);
+	UnlockReleaseBuffer(buffer);
+}
+
+/*
+ * Enters a new partition in its region page: change->top is its top-level
+ * page.  *meta is the current content of the metapage; it is changed and
+ * written if a page has to be added.  The caller holds LockPage on the
+ * metapage, or is the leader of a build.
+ */
+void
+bx_dir_publish_top(Relation index, BxMetaPageData *meta, uint32 partition,
+				   const BxRegionChange *change)
+{
+	/*
+	 * The cache need not know a region page that exists; but it does not know
+	 * one that does not exist.
+	 */
+	if (bx_dir_region(index, partition / BX_FANOUT) == 0)
+	{
+		add_region(index, meta, partition / BX_FANOUT);
+		bx_geometry_forget(index);
+	}
+	bx_dir_update_region(index, partition, change);
 }
 
 /*
@@ -290,27 +451,64 @@ bx_dir_make_top(Relation index, BxMetaPageData *meta, uint32 partition,
 	return top;
 }
 
+/*
+ * Calls callback() for every region page, in order, with a verified copy of
+ * the page.
+ */
+void
+bx_dir_each_region(Relation index, const BxMetaPageData *meta,
+				   BxRegionCallback callback, void *arg)
+{
+	BlockNumber *regions = palloc(sizeof(BlockNumber) * BX_REGIONS_PER_MAP);
+	BxRegionPageData *region = palloc(sizeof(BxRegionPageData));
+	BlockNumber index_blocks = 0;
+
+	for (uint32 map = 0; map < BX_MAX_MAPS; map++)
+	{
+		if (!read_map(index, meta, map, regions))
+			continue;
+		for (uint32 i = 0; i < BX_REGIONS_PER_MAP; i++)
+		{
+			uint32		number = map * BX_REGIONS_PER_MAP + i;
+
+			if (regions[i] == 0)
+				continue;
+			bx_dir_copy_region(index, regions[i], number, &index_blocks,
+							   region);
+			callback(arg, number, regions[i], region);
+		}
+	}
+	pfree(region);
+	pfree(regions);
+}
+
+typedef struct EachTop
+{
+	BxTopCallback callback;
+	void	   *arg;
+} EachTop;
+
+static void
+each_top_of_region(void *arg, uint32 number, BlockNumber blkno,
+				   const BxRegionPageData *region)
+{
+	EachTop    *each = arg;
+
+	for (int i = 0; i < BX_FANOUT; i++)
+	{
+		if (region->top[i] != 0)
+			each->callback(each->arg, number * BX_FANOUT + i, region->top[i]);
+	}
+}
+
 /* Calls callback() for every partition that has a top-level page, in order. */
 void
 bx_dir_each_top(Relation index, const BxMetaPageData *meta,
 				BxTopCallback callback, void *arg)
 {
-	BlockNumber *tops = palloc(sizeof(BlockNumber) * BX_PARTITIONS_PER_MAP);
+	EachTop		each = {callback, arg};
 
-	for (uint32 map = 0; map < BX_MAX_MAPS; map++)
-	{
-		uint32		first = map * BX_PARTITIONS_PER_MAP;
-
-		if (meta->partitioned.map[map] == 0)
-			continue;
-		bx_dir_tops(index, first, BX_PARTITIONS_PER_MAP, tops);
-		for (uint32 i = 0; i < BX_PARTITIONS_PER_MAP; i++)
-		{
-			if (tops[i] != 0)
-				callback(arg, first + i, tops[i]);
-		}
-	}
-	pfree(tops);
+	bx_dir_each_region(index, meta, each_top_of_region, &each);
 }
 
 /*
@@ -334,18 +532,16 @@ bx_dir_read_top(Relation index, uint32 partition, BxTopPageData *top)
 }
 
 /*
- * Changes entries of a top-level page, under its exclusive lock and in one
- * WAL record.  If desc is not NULL, it replaces the descriptor of the slot.
- * If shadow is not NULL, it replaces the shadow.
+ * Reads and locks the top-level page of a partition for a change.  Returns
+ * the buffer, locked in exclusive mode, and in *state and *top the WAL record
+ * to be finished and the page to be changed.
  */
-static void
-update_top(Relation index, uint32 partition, uint32 slot,
-		   const BxNodeDesc *desc, const BxShadow *shadow)
+static Buffer
+start_top_change(Relation index, uint32 partition, GenericXLogState **state,
+				 BxTopPageData **top)
 {
 	BlockNumber blkno;
 	Buffer		buffer;
-	GenericXLogState *state;
-	BxTopPageData *top;
 
 	bx_dir_tops(index, partition, 1, &blkno);
 	if (blkno == 0)
@@ -354,12 +550,48 @@ update_top(Relation index, uint32 partition, uint32 slot,
 	buffer = ReadBuffer(index, blkno);
 	LockBuffer(buffer, BUFFER_LOCK_EXCLUSIVE);
 	bx_dir_check_top(index, buffer, partition);
-	state = GenericXLogStart(index);
-	top = BxPageGetTop(GenericXLogRegisterBuffer(state, buffer, 0));
+	*state = GenericXLogStart(index);
+	*top = BxPageGetTop(GenericXLogRegisterBuffer(*state, buffer, 0));
+	return buffer;
+}
+
+/*
+ * Changes entries of a top-level page, under its exclusive lock and in one
+ * WAL record.  If desc is not NULL, it replaces the descriptor of the slot.
+ * If shadow is not NULL, it replaces the shadow.
+ */
+static void
+update_top(Relation index, uint32 partition, uint32 slot,
+		   const BxNodeDesc *desc, const BxShadow *shadow)
+{
+	GenericXLogState *state;
+	BxTopPageData *top;
+	Buffer		buffer = start_top_change(index, partition, &state, &top);
+
 	if (desc)
 		top->node[slot] = *desc;
 	if (shadow)
 		top->shadow = *shadow;
+	GenericXLogFinish(state);
+	UnlockReleaseBuffer(buffer);
+}
+
+/*
+ * Sets the group, if it is not NULL, and the shadow of the group in the
+ * top-level page of a partition, under its exclusive lock and in one WAL
+ * record.
+ */
+void
+bx_dir_set_group(Relation index, uint32 partition, const BxGroupDesc *group,
+				 const BxGroupDesc *shadow)
+{
+	GenericXLogState *state;
+	BxTopPageData *top;
+	Buffer		buffer = start_top_change(index, partition, &state, &top);
+
+	if (group)
+		top->group = *group;
+	top->group_shadow = *shadow;
 	GenericXLogFinish(state);
 	UnlockReleaseBuffer(buffer);
 }
@@ -406,7 +638,7 @@ bx_dir_drop_shadow(Relation index, uint32 partition)
 		bx_dir_check_desc(index, BX_METAPAGE_BLKNO, &top.shadow.desc,
 						  &index_blocks);
 		update_top(index, partition, 0, NULL, &none);
-		bx_extents_free(index, &top.shadow.desc);
+		bx_extents_free(index, top.shadow.desc.start, top.shadow.desc.nslices);
 	}
 }
 

@@ -120,21 +120,22 @@ add_extent(BxMetaPageData *meta, BlockNumber start, uint32 npages)
 }
 
 /*
- * Frees the pages of slices that no directory entry references any more.
- * They may be reused immediately: a backend that still uses the old
- * descriptor notices by the generation that a page belongs to another node.
- * Acquires and releases LockPage on the metapage.
+ * Frees pages of slices or of a group that no directory entry references any
+ * more.  They may be reused immediately: a backend that still uses the old
+ * descriptor notices by the generation that a page belongs to something else.
+ * Does nothing if npages is 0.  Acquires and releases LockPage on the
+ * metapage.
  */
 void
-bx_extents_free(Relation index, const BxNodeDesc *desc)
+bx_extents_free(Relation index, BlockNumber start, uint32 npages)
 {
 	BxMetaPageData meta;
 
-	if (desc->state != BX_NODE_PRESENT)
+	if (npages == 0)
 		return;
 	LockPage(index, BX_METAPAGE_BLKNO, ExclusiveLock);
 	bx_meta_read(index, &meta);
-	add_extent(&meta, desc->start, desc->nslices);
+	add_extent(&meta, start, npages);
 	bx_meta_write(index, &meta);
 	UnlockPage(index, BX_METAPAGE_BLKNO, ExclusiveLock);
 }
@@ -166,28 +167,43 @@ mark_slices(NamedBlocks *named, const BxNodeDesc *desc)
 		mark_blocks(named, desc->start, desc->nslices);
 }
 
-/* Marks a map page and all pages of its partitions. */
 static void
-mark_map(NamedBlocks *named, uint32 number, BlockNumber blkno)
+mark_group(NamedBlocks *named, BlockNumber blkno, const BxGroupDesc *group,
+		   int child)
 {
-	BlockNumber *tops = palloc(sizeof(BlockNumber) * BX_PARTITIONS_PER_MAP);
-	uint32		first = number * BX_PARTITIONS_PER_MAP;
+	BlockNumber nblocks = named->nblocks;
+
+	bx_groups_check(named->index, blkno, group, child, &nblocks);
+	mark_blocks(named, group->start, bx_groups_pages(group));
+}
+
+/* Region callback: marks a region page and all pages that it references. */
+static void
+mark_region(void *arg, uint32 number, BlockNumber blkno,
+			const BxRegionPageData *region)
+{
+	NamedBlocks *named = arg;
 
 	mark_blocks(named, blkno, 1);
-	bx_dir_tops(named->index, first, BX_PARTITIONS_PER_MAP, tops);
-	for (uint32 i = 0; i < BX_PARTITIONS_PER_MAP; i++)
+	for (uint32 i = 0; i < region->ngroups; i++)
+		mark_group(named, blkno, &region->group[i], -1);
+	for (uint32 i = 0; i < BX_FANOUT; i++)
 	{
 		BxTopPageData top;
 
 		CHECK_FOR_INTERRUPTS();
-		if (tops[i] == 0 || !bx_dir_read_top(named->index, first + i, &top))
+		if (region->top[i] == 0 ||
+			!bx_dir_read_top(named->index, number * BX_FANOUT + i, &top))
 			continue;
-		mark_blocks(named, tops[i], 1);
+		mark_blocks(named, region->top[i], 1);
+		if (top.group.width > 0)
+			mark_group(named, region->top[i], &top.group, i);
+		if (top.group_shadow.width > 0)
+			mark_group(named, region->top[i], &top.group_shadow, i);
 		mark_slices(named, &top.shadow.desc);
 		for (int slot = 0; slot < BX_TOP_SLOTS; slot++)
 			mark_slices(named, &top.node[slot]);
 	}
-	pfree(tops);
 }
 
 /*
@@ -220,8 +236,9 @@ find_named(Relation index, const BxMetaPageData *meta, NamedBlocks *named)
 	for (uint32 i = 0; i < BX_MAX_MAPS; i++)
 	{
 		if (meta->partitioned.map[i] != 0)
-			mark_map(named, i, meta->partitioned.map[i]);
+			mark_blocks(named, meta->partitioned.map[i], 1);
 	}
+	bx_dir_each_region(index, meta, mark_region, named);
 }
 
 static bool

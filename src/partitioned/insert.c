@@ -1,8 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * insert.c
- *	  Inserting: sets the bits of a row's keys in its segment and in the
- *	  summary.
+ *	  Inserting: sets the bits of a row's keys in its segment, in the summary
+ *	  and in the group.
  *
  * The range of a row belongs to one segment.  The directory entry of the
  * segment is cached from row to row.  Before it is used, it is compared with
@@ -13,13 +13,14 @@
 #include "postgres.h"
 
 #include "miscadmin.h"
+#include "storage/lmgr.h"
 #include "utils/rel.h"
 
 #include "partitioned.h"
 
 StaticAssertDecl(BX_MAX_PROBES <= BX_MAX_KEY_BITS,
 				 "a key sets more bits than BxPageBits has room for");
-StaticAssertDecl(BX_TOP_LEVEL <= BX_MAX_BITS_PAGES,
+StaticAssertDecl(BX_TOP_LEVEL + 1 <= BX_MAX_BITS_PAGES,
 				 "a key sets bits in more pages than a WAL record has room for");
 
 typedef struct PartitionedInsert
@@ -30,7 +31,9 @@ typedef struct PartitionedInsert
 	BlockNumber top;
 	BxNode		path[BX_TOP_LEVEL + 1]; /* the nodes of the segment's rows, by
 										 * level */
-	BxShadow	shadow;			/* as in the top-level page */
+	BxGroupDesc group;			/* as in the top-level page */
+	BxGroupDesc group_shadow;
+	BxShadow	shadow;
 	bool		is_shadowed;	/* the shadow belongs to a node of the path */
 	BxNode		shadow_node;	/* valid if is_shadowed */
 
@@ -41,19 +44,29 @@ typedef struct PartitionedInsert
 	uint32		marked_range;
 	uint64		marked[INDEX_MAX_KEYS];
 
-	/* by level: 1 + the child that was last put in doubt, or 0 */
+	/*
+	 * by level: 1 + the child that was last put in doubt, or 0; in element 0,
+	 * 1 + the partition that was last marked as unfiltered
+	 */
 	uint64		doubtful[BX_TOP_LEVEL + 1];
 } PartitionedInsert;
 
-/* A slice page in which a key is to be set, pinned. */
-typedef struct SliceTarget
+/*
+ * A page of slices, or of a group, in which a key is to be set, pinned.
+ */
+typedef struct Target
 {
-	const BxNode *node;
-	uint32		slice;
+	const BxNode *node;			/* NULL if it is a page of a group */
+	const BxGroupDesc *group;
+	uint32		number;			/* of the slice, or of the page in the group */
+	uint32		block;			/* the key's block on a page of a group */
 	Buffer		buffer;
 	uint64		lh;				/* the key's hash for the level */
-	int			child;
-} SliceTarget;
+	int			child;			/* of the node, or the column in the group */
+} Target;
+
+/* A key is set in a page of each level, and in as many shadows. */
+#define MAX_TARGETS		(2 * BX_MAX_BITS_PAGES)
 
 void *
 bx_partitioned_insert_begin(const BxMetaPageData *meta)
@@ -91,6 +104,14 @@ copy_entry(PartitionedInsert *state, Relation index, BlockNumber heap_blkno)
 	if (state->top == 0 || !bx_dir_read_top(index, partition, &top))
 		return false;
 
+	state->group = top.group;
+	state->group_shadow = top.group_shadow;
+	if (top.group.width > 0)
+		bx_groups_check(index, state->top, &top.group, partition % BX_FANOUT,
+						&index_blocks);
+	if (top.group_shadow.width > 0)
+		bx_groups_check(index, state->top, &top.group_shadow,
+						partition % BX_FANOUT, &index_blocks);
 	state->shadow = top.shadow;
 	state->is_shadowed = false;
 	for (int level = 1; level <= BX_TOP_LEVEL; level++)
@@ -131,27 +152,53 @@ load_entry(PartitionedInsert *state, Relation index, Relation heap,
  * it to the targets.  Returns the new number of targets.
  */
 static int
-add_target(SliceTarget *targets, int n, Relation index, const BxNode *node,
+add_target(Target *targets, int n, Relation index, const BxNode *node,
 		   uint32 range, uint64 key)
 {
-	SliceTarget *target = &targets[n];
+	Target	   *target = &targets[n];
 
 	if (node->desc.state != BX_NODE_PRESENT)
 		return n;
 	target->node = node;
 	target->lh = bx_filter_level_hash(key, node->level);
 	target->child = bx_level_child(node->level, range);
-	target->slice = bx_filter_slice(target->lh, node->desc.nslices);
-	target->buffer = ReadBuffer(index, node->desc.start + target->slice);
+	target->number = bx_filter_slice(target->lh, node->desc.nslices);
+	target->buffer = ReadBuffer(index, node->desc.start + target->number);
+	return n + 1;
+}
+
+/* The same for the filter of the partition in a group, if there is a group. */
+static int
+add_group_target(Target *targets, int n, Relation index,
+				 const BxGroupDesc *group, uint32 partition, uint64 key)
+{
+	Target	   *target = &targets[n];
+	uint32		block;
+
+	if (group->width == 0)
+		return n;
+	target->node = NULL;
+	target->group = group;
+	target->lh = bx_filter_level_hash(key, BX_LEVEL_GROUP);
+	target->child = partition % BX_FANOUT - group->first;
+	block = bx_filter_slice(target->lh, group->nblocks);
+	target->number = block / bx_group_page_blocks(group->width);
+	target->block = block % bx_group_page_blocks(group->width);
+	target->buffer = ReadBuffer(index, group->start + target->number);
 	return n + 1;
 }
 
 static bool
-has_key(const SliceTarget *target)
+has_key(const Target *target)
 {
-	return bx_filter_test(BxPageGetContent(BufferGetPage(target->buffer)),
-						  BX_SLICE_ROWS, target->node->desc.nprobes, target->lh,
-						  target->child);
+	const char *content = BxPageGetContent(BufferGetPage(target->buffer));
+
+	if (target->node == NULL)
+		return bx_group_test(content, BX_SLICE_ROWS, target->group->width,
+							 target->block, target->group->nprobes, target->lh,
+							 target->child);
+	return bx_filter_test(content, BX_SLICE_ROWS, target->node->desc.nprobes,
+						  target->lh, target->child);
 }
 
 /*
@@ -162,7 +209,7 @@ has_key(const SliceTarget *target)
  * was written, so the share lock waits for that record.
  */
 static bool
-surely_has_key(const SliceTarget *target)
+surely_has_key(const Target *target)
 {
 	bool		result = false;
 
@@ -177,21 +224,40 @@ surely_has_key(const SliceTarget *target)
 
 /* Computes the positions of the key's bits. */
 static void
-locate_bits(const SliceTarget *target, BxPageBits *bits)
+locate_bits(const Target *target, BxPageBits *bits)
 {
 	uint32		x = bx_filter_first(target->lh);
+	int			width = target->node ? BX_FANOUT : target->group->width;
+	uint32		block = target->node ? 0 : target->block;
 
 	bits->buffer = target->buffer;
 	bits->lower = BX_SLICE_LOWER_FULL;
-	bits->n = target->node->desc.nprobes;
+	bits->n = target->node ? target->node->desc.nprobes :
+		target->group->nprobes;
 	for (int i = 0; i < bits->n; i++)
 	{
-		bits->at[i].offset = BX_CONTENT_OFFSET +
-			bx_filter_row(x, BX_SLICE_ROWS) * BX_ROW_BYTES +
-			(target->child >> 3);
-		bits->at[i].bit = 1 << (target->child & 7);
+		uint32		at = bx_group_bit(BX_SLICE_ROWS, width, block,
+									  bx_filter_row(x, BX_SLICE_ROWS),
+									  target->child);
+
+		bits->at[i].offset = BX_CONTENT_OFFSET + at / 8;
+		bits->at[i].bit = 1 << (at % 8);
 		x = bx_filter_next(x);
 	}
+}
+
+/* Raises an error unless the page is the one that the directory describes. */
+static void
+check_target(Relation index, const Target *target, uint32 region)
+{
+	Page		page = BufferGetPage(target->buffer);
+
+	bx_page_check(index, target->buffer,
+				  target->node ? BX_PAGE_SLICE : BX_PAGE_GROUP);
+	if (!(target->node ? bx_slices_is_page(page, target->node, target->number) :
+		  bx_groups_is_page(page, region, target->group, target->number)))
+		bx_page_corrupted(index, BufferGetBlockNumber(target->buffer),
+						  BX_WRONG_PAGE);
 }
 
 /*
@@ -201,21 +267,16 @@ locate_bits(const SliceTarget *target, BxPageBits *bits)
  * the slices cannot be replaced meanwhile.
  */
 static void
-set_key(Relation index, const SliceTarget *targets, int n)
+set_key(Relation index, uint32 region, const Target *targets, int n)
 {
 	BxPageBits	missing[BX_MAX_BITS_PAGES];
 	int			nmissing = 0;
 
 	for (int i = 0; i < n; i++)
 	{
-		const SliceTarget *target = &targets[i];
-		Buffer		buffer = target->buffer;
+		const Target *target = &targets[i];
 
-		bx_page_check(index, buffer, BX_PAGE_SLICE);
-		if (!bx_slices_is_page(BufferGetPage(buffer), target->node,
-							   target->slice))
-			bx_page_corrupted(index, BufferGetBlockNumber(buffer),
-							  BX_WRONG_SLICE);
+		check_target(index, target, region);
 		if (!surely_has_key(target))
 			locate_bits(target, &missing[nmissing++]);
 	}
@@ -243,7 +304,10 @@ is_current(const PartitionedInsert *state, BxTopPageData *top)
 				   sizeof(BxNodeDesc)) != 0)
 			return false;
 	}
-	return memcmp(&top->shadow, &state->shadow, sizeof(BxShadow)) == 0;
+	return memcmp(&top->shadow, &state->shadow, sizeof(BxShadow)) == 0 &&
+		memcmp(&top->group, &state->group, sizeof(BxGroupDesc)) == 0 &&
+		memcmp(&top->group_shadow, &state->group_shadow,
+			   sizeof(BxGroupDesc)) == 0;
 }
 
 /*
@@ -256,16 +320,21 @@ static bool
 insert_key(PartitionedInsert *state, Relation index, Buffer topbuf,
 		   uint32 range, uint64 key)
 {
-	SliceTarget targets[BX_TOP_LEVEL + 1];
+	Target		targets[MAX_TARGETS];
+	uint32		partition = bx_level_node(BX_LEVEL_PARTITION, range);
+	uint32		region = partition / BX_FANOUT;
 	int			nmain = 0;
 	int			n;
 	bool		current;
 
 	/* read all pages before the lock is taken; the upper level first */
+	nmain = add_group_target(targets, nmain, index, &state->group, partition,
+							 key);
 	for (int level = BX_TOP_LEVEL; level > 0; level--)
 		nmain = add_target(targets, nmain, index, &state->path[level], range,
 						   key);
-	n = nmain;
+	n = add_group_target(targets, nmain, index, &state->group_shadow, partition,
+						 key);
 	if (state->is_shadowed)
 		n = add_target(targets, n, index, &state->shadow_node, range, key);
 
@@ -274,9 +343,9 @@ insert_key(PartitionedInsert *state, Relation index, Buffer topbuf,
 	current = is_current(state, BxPageGetTop(BufferGetPage(topbuf)));
 	if (current)
 	{
-		set_key(index, targets, nmain);
+		set_key(index, region, targets, nmain);
 		if (n > nmain)
-			set_key(index, targets + nmain, n - nmain);
+			set_key(index, region, targets + nmain, n - nmain);
 	}
 	LockBuffer(topbuf, BUFFER_LOCK_UNLOCK);
 	for (int i = 0; i < n; i++)
@@ -285,7 +354,7 @@ insert_key(PartitionedInsert *state, Relation index, Buffer topbuf,
 }
 
 /*
- * Adds the keys of a row to its segment and its summary, one key at a time;
+ * Adds the keys of a row to the filters of all levels, one key at a time;
  * see BxLayout.  Call it with no content lock held.  No lock or pin is held
  * on exit.  Creates the segment if it does not exist.
  */
@@ -350,18 +419,28 @@ doubt_child(Relation index, const BxNode *node, int child)
 
 /*
  * Puts the range of a heap page in doubt in its segment, puts the segment in
- * doubt in the summary, and sets the flag in both descriptors so that VACUUM
- * rebuilds them.  The caller holds a lock on the heap that excludes VACUUM,
+ * doubt in the summary, sets the flag in both descriptors so that VACUUM
+ * rebuilds them, and marks the partition as unfiltered.  The caller holds a lock on the heap that excludes VACUUM,
  * so no other backend changes the descriptors of nodes that have slices.
  */
 void
 bx_partitioned_insert_doubt(BxInsert *insert, Relation heap, ItemPointer tid)
 {
 	PartitionedInsert *state = insert->layout_state;
+	BxRegionChange change = {.is_unfiltered = true};
 	uint32		range;
+	uint32		partition;
 
 	load_entry(state, insert->index, heap, tid);
 	range = ItemPointerGetBlockNumber(tid) >> state->lg_base;
+	partition = bx_level_node(BX_LEVEL_PARTITION, range);
+	if (state->doubtful[0] != partition + UINT64CONST(1))
+	{
+		LockPage(insert->index, BX_METAPAGE_BLKNO, ExclusiveLock);
+		bx_dir_update_region(insert->index, partition, &change);
+		UnlockPage(insert->index, BX_METAPAGE_BLKNO, ExclusiveLock);
+	}
+	state->doubtful[0] = partition + UINT64CONST(1);
 	for (int level = BX_TOP_LEVEL; level > 0; level--)
 	{
 		BxNode	   *node = &state->path[level];

@@ -28,6 +28,7 @@ typedef struct WalkState
 {
 	Relation	index;
 	const BxMetaPageData *meta;
+	bool		has_filters;	/* partitions should have filters in groups */
 	BxPartCallback callback;
 	void	   *arg;
 } WalkState;
@@ -52,7 +53,7 @@ describe_node(WalkState *state, BxNode *node, BlockNumber blkno, BxPart *part)
 	bx_dir_check_desc(state->index, blkno, &node->desc, &index_blocks);
 	while (node->desc.state == BX_NODE_PRESENT &&
 		   !bx_slices_measure(state->index, node, NULL, &part->measure))
-		bx_dir_refresh(state->index, node, node->desc.start, BX_WRONG_SLICE);
+		bx_dir_refresh(state->index, node, node->desc.start, BX_WRONG_PAGE);
 	part->number = node->number;
 	part->nranges = bx_level_ranges(node->level);
 	part->first_range = node->number * part->nranges;
@@ -85,29 +86,61 @@ show_summary(WalkState *state, uint32 partition, BlockNumber blkno,
 }
 
 static void
-show_shadow(WalkState *state, const BxShadow *shadow)
+show_shadow(WalkState *state, BlockNumber start, uint32 npages)
 {
-	BxPart		part = {.kind = BX_PART_SHADOW};
+	BxPart		part = {.kind = BX_PART_SHADOW,.block = start,.pages = npages};
 
-	if (shadow->desc.state == BX_NODE_EMPTY)
-		return;
-	part.block = shadow->desc.start;
-	part.pages = shadow->desc.nslices;
+	if (npages > 0)
+		state->callback(state->arg, &part);
+}
+
+/*
+ * Shows the filter of a partition in its group.  Returns its false-positive
+ * rate, or 1 if there is none.
+ */
+static double
+show_filter(WalkState *state, uint32 partition, const BxRegionPageData *region)
+{
+	BxPart		part = {.kind = BX_PART_PARTITION,.number = partition};
+	int			child = partition % BX_FANOUT;
+	const BxGroupDesc *group = bx_groups_find(region, child);
+	BxGroupMeasure measure;
+
+	if (group == NULL ||
+		(region->unfiltered[child / 8] & (1 << (child % 8))) != 0)
+		part.missing = state->has_filters;
+	else if (bx_groups_measure(state->index, partition / BX_FANOUT, group,
+							   child - group->first, NULL, &measure))
+	{
+		part.measure.all_keys = measure.keys;
+		part.measure.rate = measure.rate;
+		part.overfull = bx_regroup_is_overfull(group, &measure);
+		state->callback(state->arg, &part);
+		return measure.rate;
+	}
 	state->callback(state->arg, &part);
+	return 1;
 }
 
 static void
-show_partition(void *arg, uint32 partition, BlockNumber blkno)
+show_partition(WalkState *state, uint32 partition, BlockNumber blkno,
+			   const BxRegionPageData *region)
 {
-	WalkState  *state = arg;
 	BxTopPageData top;
 	double		upper_rate;
+	BlockNumber index_blocks = 0;
 
 	show_directory_page(state, blkno);
 	if (!bx_dir_read_top(state->index, partition, &top))
 		return;
-	upper_rate = show_summary(state, partition, blkno, &top);
-	show_shadow(state, &top.shadow);
+	upper_rate = show_filter(state, partition, region);
+	upper_rate *= show_summary(state, partition, blkno, &top);
+	show_shadow(state, top.shadow.desc.start, top.shadow.desc.nslices);
+	if (top.group_shadow.width > 0)
+		bx_groups_check(state->index, blkno, &top.group_shadow,
+						partition % BX_FANOUT, &index_blocks);
+	show_shadow(state, top.group_shadow.start,
+				bx_groups_pages(&top.group_shadow));
 	for (int c = 0; c < BX_FANOUT; c++)
 	{
 		BxPart		part = {.kind = BX_PART_FILTERS,.upper_rate = upper_rate};
@@ -122,6 +155,41 @@ show_partition(void *arg, uint32 partition, BlockNumber blkno)
 	}
 }
 
+/* Region callback: shows a region, its groups and its partitions. */
+static void
+show_region(void *arg, uint32 number, BlockNumber blkno,
+			const BxRegionPageData *region)
+{
+	WalkState  *state = arg;
+
+	show_directory_page(state, blkno);
+	for (uint32 i = 0; i < region->ngroups; i++)
+	{
+		BxPart		part = {.kind = BX_PART_GROUP};
+
+		part.block = region->group[i].start;
+		part.pages = bx_groups_pages(&region->group[i]);
+		state->callback(state->arg, &part);
+	}
+	for (int i = 0; i < BX_FANOUT; i++)
+	{
+		if (region->top[i] != 0)
+			show_partition(state, number * BX_FANOUT + i, region->top[i],
+						   region);
+	}
+}
+
+/* Region callback: finds out whether there is more than one partition. */
+static void
+find_second_partition(void *arg, uint32 number, BlockNumber blkno,
+					  const BxRegionPageData *region)
+{
+	WalkState  *state = arg;
+
+	for (int i = 0; i < BX_FANOUT; i++)
+		state->has_filters |= region->top[i] != 0 && number * BX_FANOUT + i > 0;
+}
+
 void
 bx_partitioned_walk(Relation index, const BxMetaPageData *meta,
 					BxPartCallback callback, void *arg)
@@ -134,7 +202,8 @@ bx_partitioned_walk(Relation index, const BxMetaPageData *meta,
 		if (meta->partitioned.map[i] != 0)
 			show_directory_page(&state, meta->partitioned.map[i]);
 	}
-	bx_dir_each_top(index, meta, show_partition, &state);
+	bx_dir_each_region(index, meta, find_second_partition, &state);
+	bx_dir_each_region(index, meta, show_region, &state);
 }
 
 /*
@@ -149,6 +218,17 @@ typedef struct ClaimState
 	uint32		newest_generation;	/* the largest one that was found */
 	BlockNumber newest_blkno;	/* where it was found */
 } ClaimState;
+
+/* Remembers a generation that was found at blkno. */
+static void
+note_generation(ClaimState *state, BlockNumber blkno, uint32 generation)
+{
+	if (generation >= state->newest_generation)
+	{
+		state->newest_generation = generation;
+		state->newest_blkno = blkno;
+	}
+}
 
 /*
  * Verifies a descriptor of the top-level page at blkno, and claims the pages
@@ -173,28 +253,71 @@ claim_node(ClaimState *state, BlockNumber blkno, const BxNodeDesc *desc)
 
 	if (desc->generation == 0)
 		bx_page_corrupted(check->index, blkno, "impossible directory entry");
-	if (desc->generation >= state->newest_generation)
-	{
-		state->newest_generation = desc->generation;
-		state->newest_blkno = blkno;
-	}
+	note_generation(state, blkno, desc->generation);
 	bx_check_claim(check, blkno, desc->start, desc->nslices);
 }
 
+/* Claims the pages of a group that is referenced at blkno. */
 static void
-claim_partition(void *arg, uint32 partition, BlockNumber blkno)
+claim_group(ClaimState *state, BlockNumber blkno, const BxGroupDesc *group)
 {
-	ClaimState *state = arg;
+	bx_groups_check(state->check->index, blkno, group, -1,
+					&state->index_blocks);
+	note_generation(state, blkno, group->generation);
+	bx_check_claim(state->check, blkno, group->start, bx_groups_pages(group));
+}
+
+/*
+ * Verifies the groups of a top-level page at blkno, and claims the pages of
+ * those that the region page does not know.  Inserters must set their bits in
+ * the filter that searches read.
+ */
+static void
+claim_groups_of_top(ClaimState *state, uint32 partition, BlockNumber blkno,
+					const BxTopPageData *top, const BxRegionPageData *region)
+{
+	BxGroupDesc nothing = {0};
+	int			child = partition % BX_FANOUT;
+	const BxGroupDesc *current = bx_groups_find(region, child);
+	const BxGroupDesc *groups[] = {&top->group, &top->group_shadow};
+
+	for (int i = 0; i < lengthof(groups); i++)
+	{
+		if (groups[i]->width == 0)
+		{
+			if (memcmp(groups[i], &nothing, sizeof(nothing)) != 0)
+				bx_page_corrupted(state->check->index, blkno,
+								  "impossible group");
+			continue;
+		}
+		bx_groups_check(state->check->index, blkno, groups[i], child,
+						&state->index_blocks);
+		if (bx_groups_by_generation(region, groups[i]->generation) == NULL)
+			claim_group(state, blkno, groups[i]);
+	}
+	if ((region->unfiltered[child / 8] & (1 << (child % 8))) == 0 &&
+		(current == NULL ||
+		 (current->generation != top->group.generation &&
+		  current->generation != top->group_shadow.generation)))
+		bx_check_contradiction(state->check, blkno,
+							   "group that searches do not use");
+}
+
+static void
+claim_partition(ClaimState *state, uint32 partition, BlockNumber blkno,
+				const BxRegionPageData *region)
+{
 	BxCheck    *check = state->check;
 	BxTopPageData top;
 	BxShadow	nothing = {0};
 	int			doubtful;
 
 	CHECK_FOR_INTERRUPTS();
-	bx_check_claim(check, state->meta->partitioned.map[partition / BX_PARTITIONS_PER_MAP],
+	bx_check_claim(check, bx_dir_region(check->index, partition / BX_FANOUT),
 				   blkno, 1);
 	if (!bx_dir_read_top(check->index, partition, &top))
 		return;
+	claim_groups_of_top(state, partition, blkno, &top, region);
 	claim_node(state, blkno, &top.shadow.desc);
 	for (int slot = 0; slot < BX_TOP_SLOTS; slot++)
 		claim_node(state, blkno, &top.node[slot]);
@@ -209,6 +332,29 @@ claim_partition(void *arg, uint32 partition, BlockNumber blkno)
 		 memcmp(&top.shadow, &nothing, sizeof(nothing)) != 0 :
 		 top.shadow.slot >= BX_TOP_SLOTS))
 		bx_page_corrupted(check->index, blkno, "impossible shadow");
+}
+
+/* Region callback: claims a region page and the pages that it references. */
+static void
+claim_region(void *arg, uint32 number, BlockNumber blkno,
+			 const BxRegionPageData *region)
+{
+	ClaimState *state = arg;
+
+	bx_check_claim(state->check,
+				   state->meta->partitioned.map[number / BX_REGIONS_PER_MAP],
+				   blkno, 1);
+	for (uint32 i = 0; i < region->ngroups; i++)
+		claim_group(state, blkno, &region->group[i]);
+	for (int i = 0; i < BX_FANOUT; i++)
+	{
+		if (region->top[i] != 0)
+			claim_partition(state, number * BX_FANOUT + i, region->top[i],
+							region);
+		else if ((region->unfiltered[i / 8] & (1 << (i % 8))) == 0)
+			bx_page_corrupted(state->check->index, blkno,
+							  "filter of a partition that does not exist");
+	}
 }
 
 /*
@@ -258,7 +404,7 @@ bx_partitioned_check_claims(BxCheck *check, const BxMetaPageData *meta)
 
 	/* drop the cached block numbers, which may differ from the map pages */
 	bx_geometry_forget(check->index);
-	bx_dir_each_top(check->index, meta, claim_partition, &state);
+	bx_dir_each_region(check->index, meta, claim_region, &state);
 	bx_meta_read(check->index, &after);
 
 	/* a generation that is used twice would make an old page look current */
@@ -322,9 +468,8 @@ check_node(BxCheck *check, BxNode *node, BlockNumber top)
 }
 
 static void
-check_partition(void *arg, uint32 partition, BlockNumber blkno)
+check_partition(BxCheck *check, uint32 partition, BlockNumber blkno)
 {
-	BxCheck    *check = arg;
 	BxTopPageData top;
 	BxNode		node;
 
@@ -344,13 +489,68 @@ check_partition(void *arg, uint32 partition, BlockNumber blkno)
 		check_node(check, &node, blkno);
 }
 
+/* Raises an error unless the group is no longer in its region page. */
+static void
+group_is_gone_or_fail(BxCheck *check, uint32 number, const BxGroupDesc *group,
+					  BlockNumber blkno, const char *problem)
+{
+	BxRegionPageData *region = palloc(sizeof(BxRegionPageData));
+	BlockNumber index_blocks = 0;
+
+	bx_dir_copy_region(check->index, bx_dir_region(check->index, number),
+					   number, &index_blocks, region);
+	if (bx_groups_by_generation(region, group->generation) != NULL)
+		bx_page_corrupted(check->index, blkno, problem);
+	pfree(region);
+}
+
+/* Verifies the pages of a group, unless it is replaced meanwhile. */
+static void
+check_group(BxCheck *check, uint32 number, const BxGroupDesc *group)
+{
+	for (uint32 i = 0; i < bx_groups_pages(group); i++)
+	{
+		const char *problem;
+		Buffer		buffer;
+
+		CHECK_FOR_INTERRUPTS();
+		buffer = bx_groups_read(check->index, number, group, i,
+								check->strategy, &problem);
+		if (problem == NULL)
+			problem = find_problem_of_rows(BufferGetPage(buffer));
+		UnlockReleaseBuffer(buffer);
+		if (problem != NULL)
+		{
+			group_is_gone_or_fail(check, number, group, group->start + i,
+								  problem);
+			return;
+		}
+	}
+}
+
+/* Region callback: verifies the pages of a region. */
+static void
+check_region(void *arg, uint32 number, BlockNumber blkno,
+			 const BxRegionPageData *region)
+{
+	BxCheck    *check = arg;
+
+	for (uint32 i = 0; i < region->ngroups; i++)
+		check_group(check, number, &region->group[i]);
+	for (int i = 0; i < BX_FANOUT; i++)
+	{
+		if (region->top[i] != 0)
+			check_partition(check, number * BX_FANOUT + i, region->top[i]);
+	}
+}
+
 void
 bx_partitioned_check_pages(BxCheck *check)
 {
 	BxMetaPageData meta;
 
 	bx_meta_read(check->index, &meta);
-	bx_dir_each_top(check->index, &meta, check_partition, check);
+	bx_dir_each_region(check->index, &meta, check_region, check);
 }
 
 /*
@@ -368,6 +568,9 @@ typedef struct KeyState
 	BlockNumber blkno;			/* block of its top-level page, 0 if it has
 								 * none */
 	BxTopPageData top;
+	bool		has_group;
+	BxGroupDesc group;			/* group with the partition's filter, if
+								 * has_group */
 	uint64	   *hashes;			/* hashes of the keys for the current level */
 	Size		allocated;
 } KeyState;
@@ -381,6 +584,26 @@ typedef struct KeyState
 #define ST_DEFINE
 #include "lib/sort_template.h"
 
+/* Finds the group that has the filter of the current partition. */
+static void
+load_group(BxCheck *check, KeyState *state)
+{
+	uint32		number = state->partition / BX_FANOUT;
+	int			child = state->partition % BX_FANOUT;
+	BxRegionPageData *region = palloc(sizeof(BxRegionPageData));
+	BlockNumber index_blocks = 0;
+	const BxGroupDesc *group;
+
+	bx_dir_copy_region(check->index, bx_dir_region(check->index, number),
+					   number, &index_blocks, region);
+	group = bx_groups_find(region, child);
+	state->has_group = group != NULL &&
+		(region->unfiltered[child / 8] & (1 << (child % 8))) == 0;
+	if (state->has_group)
+		state->group = *group;
+	pfree(region);
+}
+
 static void
 load_partition(BxCheck *check, KeyState *state, uint32 partition)
 {
@@ -388,9 +611,56 @@ load_partition(BxCheck *check, KeyState *state, uint32 partition)
 		return;
 	state->partition = partition;
 	state->blkno = 0;
+	state->has_group = false;
 	if (bx_dir_read_top(check->index, partition, &state->top))
+	{
 		bx_dir_tops(check->index, partition, 1, &state->blkno);
+		load_group(check, state);
+	}
 	state->loaded = true;
+}
+
+/*
+ * Looks up the keys of a range in the filter of its partition.  If the group
+ * has been replaced meanwhile, the new one is used.
+ */
+static void
+check_group_keys(BxCheck *check, KeyState *state, uint32 range,
+				 const uint64 *keys, Size nkeys)
+{
+	uint32		number = state->partition / BX_FANOUT;
+	Size		i = 0;
+
+	while (state->has_group && i < nkeys)
+	{
+		const BxGroupDesc *group = &state->group;
+		uint32		per_page = bx_group_page_blocks(group->width);
+		uint64		lh = bx_filter_level_hash(keys[i], BX_LEVEL_GROUP);
+		uint32		block = bx_filter_slice(lh, group->nblocks);
+		BlockNumber blkno = group->start + block / per_page;
+		bool		found = false;
+		const char *problem;
+		Buffer		buffer;
+
+		buffer = bx_groups_read(check->index, number, group, block / per_page,
+								NULL, &problem);
+		if (problem == NULL)
+			found = bx_group_test(BxPageGetContent(BufferGetPage(buffer)),
+								  BX_SLICE_ROWS, group->width,
+								  block % per_page, group->nprobes, lh,
+								  state->partition % BX_FANOUT - group->first);
+		UnlockReleaseBuffer(buffer);
+		if (problem != NULL)
+		{
+			group_is_gone_or_fail(check, number, group, blkno, problem);
+			load_group(check, state);
+			i = 0;
+		}
+		else if (!found)
+			bx_check_lost_key(check, blkno, range, "the partition's filter");
+		else
+			i++;
+	}
 }
 
 /*
@@ -471,6 +741,7 @@ bx_partitioned_check_keys(BxCheck *check, uint32 range, const uint64 *keys,
 	load_partition(check, state, bx_level_node(BX_LEVEL_PARTITION, range));
 	if (nkeys > 0 && state->blkno == 0)
 		bx_check_lost_key(check, BX_METAPAGE_BLKNO, range, "the directory");
+	check_group_keys(check, state, range, keys, nkeys);
 	for (int level = BX_TOP_LEVEL; level > 0; level--)
 		check_level(check, state, level, range, keys, nkeys);
 }
@@ -494,6 +765,37 @@ expect_slices(double keys, double rate)
 }
 
 /*
+ * Returns the expected number of pages of the groups of an index, and fills in
+ * their statistics.  The partitions are divided among groups as in build.c.
+ */
+static double
+expect_groups(const BxTableModel *model, double partition_pages,
+			  double partitions, BxStats *stats)
+{
+	double		keys = model->keys(model, partition_pages);
+	BxPlan		plan = bx_filter_plan(keys, BX_GROUP_RATE, BX_SLICE_ROWS);
+	double		pages = 0;
+
+	stats->partitioned.unfiltered = partitions;
+	if (partitions < 2)
+		return 0;
+	for (double rest = partitions; rest > 0;)
+	{
+		int			width = BX_BUILD_WIDTH;
+
+		while (width > rest)
+			width /= 2;
+		pages += bx_group_pages(plan.nslices, width);
+		rest -= width;
+		stats->partitioned.groups++;
+	}
+	stats->partitioned.unfiltered = 0;
+	stats->partitioned.group_rate = bx_filter_rate(keys, plan.nslices,
+												   BX_SLICE_ROWS, plan.nprobes);
+	return pages;
+}
+
+/*
  * Returns the number of pages of an index that CREATE INDEX would build
  * (build.c), and fills in its statistics.
  */
@@ -504,8 +806,9 @@ bx_partitioned_estimate(const BxTableModel *model, uint8 lg_base, double rate,
 	double		pages_per_range = 1 << lg_base;
 	double		segment_pages = pages_per_range * BX_FANOUT;
 	double		segments = ceil(model->heap_pages / segment_pages);
-	double		partitions = ceil(segments / BX_FANOUT);
-	double		maps = ceil(partitions / BX_PARTITIONS_PER_MAP);
+	double		partitions = ceil(segments / BX_SEGMENTS_PER_PARTITION);
+	double		regions = ceil(partitions / BX_FANOUT);
+	double		maps = ceil(regions / BX_REGIONS_PER_MAP);
 	double		range_keys = model->keys(model, pages_per_range);
 	double		segment_keys = model->keys(model, segment_pages);
 	BxPlan		plan = bx_filter_plan(range_keys, rate, BX_SLICE_ROWS);
@@ -525,6 +828,7 @@ bx_partitioned_estimate(const BxTableModel *model, uint8 lg_base, double rate,
 									   BX_SLICE_ROWS, plan.nprobes);
 	stats->partitioned.summary_rate = bx_filter_rate(segment_keys, summary.nslices,
 													 BX_SLICE_ROWS, summary.nprobes);
-	return 1 + maps + partitions + stats->partitioned.slices +
+	return 1 + maps + regions + partitions + stats->partitioned.slices +
+		expect_groups(model, segment_pages * BX_SEGMENTS_PER_PARTITION, partitions, stats) +
 		summarized * expect_slices(segment_keys, BX_SUMMARY_RATE);
 }

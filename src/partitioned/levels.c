@@ -15,10 +15,12 @@ StaticAssertDecl(BX_FANOUT == 1 << 7, "wrong lg_child_ranges");
 const BxLevel bx_levels[] = {
 	[BX_LEVEL_SEGMENT] = {
 		.lg_child_ranges = 0,
+		.lg_children = 7,		/* log2(BX_FANOUT) */
 		.filter = "the range's filter",
 	},
 	[BX_LEVEL_PARTITION] = {
-		.lg_child_ranges = 7,	/* log2(BX_FANOUT) */
+		.lg_child_ranges = 7,
+		.lg_children = BX_LG_SEGMENTS,
 		.rate = BX_SUMMARY_RATE,
 		.filter = "the segment's filter",
 	},
@@ -36,7 +38,8 @@ bx_level_rate(int level, const BxMetaPageData *meta)
 uint32
 bx_node_partition(const BxNode *node)
 {
-	return node->number / (BX_RANGES_PER_PARTITION / bx_level_ranges(node->level));
+	return node->level == BX_LEVEL_PARTITION ? node->number :
+		node->number / BX_SEGMENTS_PER_PARTITION;
 }
 
 /* Returns the node's slot in the top-level page of its partition. */
@@ -44,7 +47,7 @@ uint32
 bx_node_slot(const BxNode *node)
 {
 	return node->level == BX_LEVEL_PARTITION ? BX_SLOT_SUMMARY :
-		BX_SLOT_SEGMENT(node->number % BX_FANOUT);
+		BX_SLOT_SEGMENT(node->number % BX_SEGMENTS_PER_PARTITION);
 }
 
 /* Returns the node's descriptor in its top-level page, or in a copy of it. */
@@ -63,7 +66,7 @@ bx_node_of_slot(uint32 partition, uint32 slot, const BxTopPageData *top,
 
 	node->level = is_summary ? BX_LEVEL_PARTITION : BX_LEVEL_SEGMENT;
 	node->number = is_summary ? partition :
-		partition * BX_FANOUT + slot - BX_SLOT_SEGMENT(0);
+		partition * BX_SEGMENTS_PER_PARTITION + slot - BX_SLOT_SEGMENT(0);
 	node->is_shadow = false;
 	node->desc = top->node[slot];
 }

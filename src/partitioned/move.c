@@ -88,7 +88,7 @@ move_slices(Move *move, const BxNode *node)
 	pfree(rows);
 	BX_PAUSE(BX_PAUSE_COPIED);
 	bx_dir_swap_shadow(index, node, &shadow, &shadow.desc);
-	bx_extents_free(index, &node->desc);
+	bx_extents_free(index, node->desc.start, node->desc.nslices);
 	move->moved += node->desc.nslices;
 }
 
@@ -123,13 +123,22 @@ move_partition(void *arg, uint32 partition, BlockNumber blkno)
 	}
 }
 
-/* Directory pages never move, so the end cannot be before them. */
+/*
+ * Region callback: directory pages and groups never move, so the end cannot be
+ * before them.
+ */
 static void
-keep_top(void *arg, uint32 partition, BlockNumber blkno)
+keep_region(void *arg, uint32 number, BlockNumber blkno,
+			const BxRegionPageData *region)
 {
 	Move	   *move = arg;
 
 	move->end = Max(move->end, blkno + 1);
+	for (uint32 i = 0; i < region->ngroups; i++)
+		move->end = Max(move->end, region->group[i].start +
+						bx_groups_pages(&region->group[i]));
+	for (int i = 0; i < BX_FANOUT; i++)
+		move->end = Max(move->end, region->top[i] + 1);
 }
 
 /* Sets the desired end of the file: slices beyond it are moved. */
@@ -139,7 +148,7 @@ choose_end(Move *move, const BxMetaPageData *meta, BlockNumber used)
 	move->end = used + used / MOVE_SLACK;
 	for (uint32 i = 0; i < BX_MAX_MAPS; i++)
 		move->end = Max(move->end, meta->partitioned.map[i] + 1);
-	bx_dir_each_top(move->repair->index, meta, keep_top, move);
+	bx_dir_each_region(move->repair->index, meta, keep_region, move);
 }
 
 /*

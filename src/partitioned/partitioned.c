@@ -19,15 +19,13 @@
 #define AUTO_RANGE_KEYS		64
 
 /*
- * Measured with 30 million rows, 75 per page, in memory: each partition costs
- * a search 1.2 to 2 microseconds.  Each heap page costs 3 to 4 microseconds
- * if bloomidx checks its rows (heap/rows.c), and 8 to 10 if the executor
- * rechecks them all.  So doubling p pages per range to 2p pays if there are
- * more than 4p partitions in the first case, and 8p to 17p in the second.
- * The exact limit depends on the machine, and near it the difference is
- * small.
+ * A search reads a page of each group, that is, of every 8 to 32 partitions.
+ * Such a page costs about half a microsecond; a heap page whose rows bloomidx
+ * checks (heap/rows.c) costs 3 to 4 microseconds.  Doubling p pages per range
+ * to 2p makes a lookup read p heap pages more, and halves the partitions, so
+ * it pays if there are more than about 256p partitions.
  */
-#define MANY_PARTITIONS		12
+#define MANY_PARTITIONS		256
 
 const BxLayout bx_layout_partitioned = {
 	.id = BX_LAYOUT_PARTITIONED,

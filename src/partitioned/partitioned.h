@@ -12,6 +12,7 @@
 
 #include "postgres.h"
 
+#include "../filter/group.h"
 #include "../layout/layout.h"
 
 extern const BxLayout bx_layout_partitioned;
@@ -61,6 +62,7 @@ typedef struct BxNode
 typedef struct BxLevel
 {
 	int			lg_child_ranges;	/* log2 of the ranges of a child of a node */
+	int			lg_children;	/* log2 of the children of a node */
 	double		rate;			/* target false-positive rate of a child's
 								 * filter; 0 means the index's
 								 * false_positive_rate */
@@ -75,21 +77,24 @@ extern const BxLevel bx_levels[BX_TOP_LEVEL + 1];
 static inline int
 bx_level_child(int level, uint32 range)
 {
-	return (range >> bx_levels[level].lg_child_ranges) % BX_FANOUT;
+	return (range >> bx_levels[level].lg_child_ranges) &
+		((1 << bx_levels[level].lg_children) - 1);
 }
 
 /* Returns the number of the node of this level that has the range. */
 static inline uint32
 bx_level_node(int level, uint32 range)
 {
-	return (range >> bx_levels[level].lg_child_ranges) / BX_FANOUT;
+	return range >> (bx_levels[level].lg_child_ranges +
+					 bx_levels[level].lg_children);
 }
 
 /* Returns the number of ranges of a node of this level. */
 static inline uint32
 bx_level_ranges(int level)
 {
-	return BX_FANOUT << bx_levels[level].lg_child_ranges;
+	return UINT32_C(1) << (bx_levels[level].lg_child_ranges +
+						   bx_levels[level].lg_children);
 }
 
 extern double bx_level_rate(int level, const BxMetaPageData *meta);
@@ -102,8 +107,33 @@ extern bool bx_node_of_shadow(uint32 partition, const BxTopPageData *top,
 							  BxNode *node);
 extern int	bx_node_count_segments(const BxTopPageData *top, int *doubtful);
 
+/* A change of a region page, for one of its partitions. */
+typedef struct BxRegionChange
+{
+	BlockNumber top;			/* new top-level page; 0 if unchanged */
+	const BxGroupDesc *group;	/* group to be added, or NULL */
+	uint32		removed;		/* generation of a group to be removed; 0 if
+								 * none */
+	bool		is_filtered;	/* the partition's filter becomes valid */
+	bool		is_unfiltered;	/* the partition matches everything from now
+								 * on */
+} BxRegionChange;
+
 /* directory.c */
 typedef void (*BxTopCallback) (void *arg, uint32 partition, BlockNumber blkno);
+typedef void (*BxRegionCallback) (void *arg, uint32 number, BlockNumber blkno,
+								  const BxRegionPageData *region);
+extern BlockNumber bx_dir_region(Relation index, uint32 region);
+extern void bx_dir_copy_region(Relation index, BlockNumber blkno,
+							   uint32 number, BlockNumber *index_blocks,
+							   BxRegionPageData *region);
+extern void bx_dir_update_region(Relation index, uint32 partition,
+								 const BxRegionChange *change);
+extern void bx_dir_set_group(Relation index, uint32 partition,
+							 const BxGroupDesc *group,
+							 const BxGroupDesc *shadow);
+extern void bx_dir_each_region(Relation index, const BxMetaPageData *meta,
+							   BxRegionCallback callback, void *arg);
 extern void bx_dir_tops(Relation index, uint32 first, uint32 n,
 						BlockNumber *tops);
 extern BlockNumber bx_dir_known_blocks(Relation index);
@@ -115,7 +145,8 @@ extern BlockNumber bx_dir_make_top(Relation index, BxMetaPageData *meta,
 								   uint32 partition,
 								   const BxTopPageData *content);
 extern void bx_dir_publish_top(Relation index, BxMetaPageData *meta,
-							   uint32 partition, BlockNumber top);
+							   uint32 partition,
+							   const BxRegionChange *change);
 extern bool bx_dir_read_top(Relation index, uint32 partition,
 							BxTopPageData *top);
 extern void bx_dir_each_top(Relation index, const BxMetaPageData *meta,
@@ -133,12 +164,14 @@ extern void bx_create_shadow(Relation index, const BxNode *node, double keys,
 							 BxNode *shadow);
 extern bool bx_create_copy(Relation index, const BxNode *node,
 						   BlockNumber end, BxNode *shadow);
+extern void bx_create_group_shadow(Relation index, uint32 partition,
+								   double keys, BxGroupDesc *shadow);
 
 /*
  * Target false-positive rate of a summary: the fraction of the segments that
  * are read although they do not contain the key.  At 0.004, a search reads
- * about half a page more per partition (0.004 * 128), in addition to the two
- * pages that it always reads.  Halving the rate would save less than that,
+ * about half a page more per partition that it visits (0.004 * 128), in
+ * addition to the two pages that it always reads there.  Halving the rate would save less than that,
  * and would take more space.
  */
 #define BX_SUMMARY_RATE		0.004
@@ -150,8 +183,87 @@ extern bool bx_create_copy(Relation index, const BxNode *node,
  */
 #define BX_MIN_SEGMENTS_FOR_SUMMARY		32
 
+/*
+ * Target false-positive rate of the filter of a partition in a group: the
+ * fraction of the partitions that are read although they do not contain the
+ * key.  Such a partition costs a search two pages, that is, about 1.2
+ * microseconds; at 0.01 it reads less than three of the 256 partitions from
+ * which on automatic pages_per_range grows.
+ */
+#define BX_GROUP_RATE		0.01
+
+/*
+ * Maximum width of a group that is created by an insert, and by a build.  A
+ * partition of a million keys adds 217 pages to a group.
+ */
+#define BX_INSERT_WIDTH		16
+#define BX_BUILD_WIDTH		32
+
+/*
+ * Maximum number of pages of a group that is created by an insert: other
+ * backends that need a new segment wait while the pages are written.
+ */
+#define BX_INSERT_PAGES		2048
+
+/* groups.c */
+typedef struct BxGroupMeasure
+{
+	double		keys;
+	double		rate;
+} BxGroupMeasure;
+
+extern uint32 bx_groups_pages(const BxGroupDesc *group);
+extern bool bx_groups_contain(const BxGroupDesc *group, int child);
+extern const BxGroupDesc *bx_groups_find(const BxRegionPageData *region,
+										 int child);
+extern const BxGroupDesc *bx_groups_by_generation(const BxRegionPageData *region,
+												  uint32 generation);
+extern void bx_groups_check(Relation index, BlockNumber blkno,
+							const BxGroupDesc *group, int child,
+							BlockNumber *index_blocks);
+extern void bx_groups_plan(double keys, int width, int first,
+						   BxGroupDesc *group);
+extern void bx_groups_init_page(Page page, uint32 region,
+								const BxGroupDesc *group, uint32 number);
+extern bool bx_groups_is_page(Page page, uint32 region,
+							  const BxGroupDesc *group, uint32 number);
+extern Buffer bx_groups_read(Relation index, uint32 region,
+							 const BxGroupDesc *group, uint32 number,
+							 BufferAccessStrategy strategy,
+							 const char **problem);
+extern void bx_groups_write(Relation index, uint32 region,
+							const BxGroupDesc *group, int column,
+							uint32 first_page, uint32 npages,
+							const uint8 *lines, bool wal);
+extern bool bx_groups_measure(Relation index, uint32 region,
+							  const BxGroupDesc *group, int column,
+							  BufferAccessStrategy strategy,
+							  BxGroupMeasure *measure);
+
+/*
+ * column.c: the filter of a partition, or a part of it, in memory: the blocks
+ * of npages pages of its group.
+ */
+typedef struct BxColumn
+{
+	uint32		partition;
+	BxGroupDesc group;
+	uint32		first_page;
+	uint32		npages;
+	uint8	   *lines;			/* NULL until there is memory for them */
+	Size		allocated;
+} BxColumn;
+
+extern Size bx_column_size(const BxGroupDesc *group, uint32 npages);
+extern void bx_column_start(BxColumn *column, uint32 partition,
+							const BxGroupDesc *group, uint32 first_page,
+							uint32 npages);
+extern void bx_column_add(BxColumn *column, const uint64 *keys, Size n);
+extern void bx_column_write(const BxColumn *column, Relation index, bool wal);
+extern void bx_column_end(BxColumn *column);
+
 /* slices.c */
-#define BX_WRONG_SLICE		"page does not match its directory entry"
+#define BX_WRONG_PAGE		"page does not match its directory entry"
 
 extern void bx_slices_plan(double keys, double rate, uint32 generation,
 						   BxNodeDesc *desc);
@@ -172,13 +284,16 @@ extern BxFreeExtent *bx_extents_find(Relation index, BxMetaPageData *meta,
 									 uint32 npages);
 extern BlockNumber bx_extents_take(Relation index, BxMetaPageData *meta,
 								   uint32 npages);
-extern void bx_extents_free(Relation index, const BxNodeDesc *desc);
+extern void bx_extents_free(Relation index, BlockNumber start, uint32 npages);
 extern BlockNumber bx_extents_sweep(Relation index, BlockNumber *end);
 extern BlockNumber bx_extents_truncate(Relation index, BlockNumber *free_pages);
 
 /* writer.c */
 typedef struct BxNodeWriter BxNodeWriter;
+typedef void (*BxKeysCallback) (void *arg, const uint64 *keys, Size n);
 extern BxNodeWriter *bx_writer_create(BxBuild *build, int level, Size memory);
+extern void bx_writer_watch(BxNodeWriter *writer, BxKeysCallback callback,
+							void *arg);
 extern void bx_writer_free(BxNodeWriter *writer);
 extern void bx_writer_start(BxNodeWriter *writer, uint32 number);
 extern void bx_writer_add(BxNodeWriter *writer, int child, const uint64 *keys,
@@ -194,6 +309,13 @@ extern void bx_rebuild_index(BxRepair *repair);
 extern bool bx_rebuild_is_overfull(const BxNodeDesc *desc,
 								   const BxMeasure *measure, double target);
 extern bool bx_rebuild_wants_summary(uint32 partition, int segments);
+
+/* regroup.c */
+extern void bx_regroup_settle(Relation index, uint32 partition);
+extern void bx_regroup_partition(BxRepair *repair, uint8 lg_base,
+								 uint32 partition, uint32 npartitions);
+extern bool bx_regroup_is_overfull(const BxGroupDesc *group,
+								   const BxGroupMeasure *measure);
 
 /* inspect.c */
 extern void bx_partitioned_walk(Relation index, const BxMetaPageData *meta,

@@ -143,7 +143,7 @@ count_some_segments(Rebuild *rebuild)
 	ncount = Min(SEGMENTS_TO_COUNT, n);
 	for (int i = 0; i < ncount; i++)
 	{
-		uint64		segment = (uint64) rebuild->node.number * BX_FANOUT +
+		uint64		segment = (uint64) rebuild->node.number * BX_SEGMENTS_PER_PARTITION +
 		present[(int64) i * n / ncount];
 		double		keys;
 
@@ -297,7 +297,7 @@ rebuild_node(void *arg)
 		rebuild->repair->segments++;
 	else
 		rebuild->repair->summaries++;
-	bx_extents_free(index, &rebuild->node.desc);
+	bx_extents_free(index, rebuild->node.desc.start, rebuild->node.desc.nslices);
 	rebuild->repair->freed_pages += rebuild->node.desc.nslices;
 }
 
@@ -424,7 +424,8 @@ repair_node(Rebuild *rebuild, uint32 partition, uint32 slot, BlockNumber blkno,
 
 /* Rebuilds the segments and the summary of one partition where necessary. */
 static void
-repair_partition(Rebuild *rebuild, uint32 partition, uint32 last_segment)
+repair_partition(Rebuild *rebuild, uint32 partition, uint32 npartitions,
+				 uint32 last_segment)
 {
 	Relation	index = rebuild->repair->index;
 	BxTopPageData top;
@@ -436,16 +437,18 @@ repair_partition(Rebuild *rebuild, uint32 partition, uint32 last_segment)
 	if (!bx_dir_read_top(index, partition, &top))
 		return;
 	bx_dir_tops(index, partition, 1, &blkno);
-	for (uint32 c = 0; c < BX_FANOUT; c++)
+	for (uint32 c = 0; c < BX_SEGMENTS_PER_PARTITION; c++)
 		repair_node(rebuild, partition, BX_SLOT_SEGMENT(c), blkno, &top,
-					partition * BX_FANOUT + c >= last_segment, 0, 0);
+					partition * BX_SEGMENTS_PER_PARTITION + c >= last_segment, 0, 0);
 
 	/* the summary last: its doubts depend on those of the segments */
 	if (!bx_dir_read_top(index, partition, &top))
 		return;
 	segments = bx_node_count_segments(&top, &doubtful);
 	repair_node(rebuild, partition, BX_SLOT_SUMMARY, blkno, &top,
-				segments < BX_FANOUT, segments, doubtful);
+				segments < BX_SEGMENTS_PER_PARTITION, segments, doubtful);
+	bx_regroup_partition(rebuild->repair, rebuild->meta.lg_base, partition,
+						 npartitions);
 }
 
 /* Repairs all partitions of the heap, and reclaims pages. */
@@ -468,6 +471,8 @@ bx_rebuild_index(BxRepair *repair)
 		BX_RANGES_PER_PARTITION;
 	last_segment = ranges > 0 ? (ranges - 1) / BX_FANOUT : 0;
 	for (uint32 p = 0; p < npartitions; p++)
-		repair_partition(&rebuild, p, last_segment);
+		bx_regroup_settle(repair->index, p);
+	for (uint32 p = 0; p < npartitions; p++)
+		repair_partition(&rebuild, p, npartitions, last_segment);
 	repair->free_pages = bx_extents_sweep(repair->index, &repair->named_end);
 }

@@ -32,9 +32,11 @@ typedef struct SearchState
 	Relation	index;
 	BlockNumber index_blocks;
 	int			prefetch;		/* prefetch distance in pages; 0 disables */
-	Probe	   *probes[BX_TOP_LEVEL + 1];	/* by level */
-	Probe	   *candidates;		/* probes for the current segment */
-	BxMask	   *masks[BX_TOP_LEVEL + 1];	/* by level, then element */
+	Probe	   *probes[BX_LEVEL_GROUP + 1]; /* by level */
+	Probe	   *candidates;		/* probes for the current node */
+	BxMask	   *masks[BX_LEVEL_GROUP + 1];	/* by level, then element; of
+											 * BX_LEVEL_GROUP: the partitions
+											 * of the current region */
 	int		   *elements;		/* elements of the current probes */
 	BxMask	   *condition_masks;
 } SearchState;
@@ -79,7 +81,7 @@ init_search_state(SearchState *state, BxSearch *search)
 	state->prefetch =
 		get_tablespace_io_concurrency(search->index->rd_rel->reltablespace);
 	state->prefetch = state->prefetch > 1 ? Min(state->prefetch, 32) : 0;
-	for (int level = 1; level <= BX_TOP_LEVEL; level++)
+	for (int level = 1; level <= BX_LEVEL_GROUP; level++)
 	{
 		Probe	   *probes = alloc_array(query->nelements, sizeof(Probe));
 
@@ -214,7 +216,7 @@ try_probe_node(SearchState *state, OpenNode *open, const Probe *probes, int n)
 		{
 			BlockNumber blkno = slice_block(&open->node.desc, &probes[i]);
 
-			bx_dir_refresh(state->index, &open->node, blkno, BX_WRONG_SLICE);
+			bx_dir_refresh(state->index, &open->node, blkno, BX_WRONG_PAGE);
 			return false;
 		}
 		i = next;
@@ -249,7 +251,8 @@ static int
 choose_candidates(SearchState *state, const BxNode *node)
 {
 	const BxMask *masks = state->masks[node->level + 1];
-	int			child = node->number % BX_FANOUT;
+	int			child = node->level == BX_LEVEL_PARTITION ?
+	node->number % BX_FANOUT : node->number % BX_SEGMENTS_PER_PARTITION;
 	int			n = 0;
 
 	for (int i = 0; i < state->search->query->nelements; i++)
@@ -329,8 +332,8 @@ search_partition(SearchState *state, OpenNode *open)
 	OpenNode	segments[BX_FANOUT];
 	BxTopPageData *top = BxPageGetTop(BufferGetPage(open->topbuf));
 
-	probe_node(state, open, state->probes[BX_LEVEL_PARTITION],
-			   state->search->query->nelements, &matching);
+	probe_node(state, open, state->candidates,
+			   choose_candidates(state, &open->node), &matching);
 	if (bx_mask_is_empty(&matching))
 	{
 		ReleaseBuffer(open->topbuf);
@@ -367,27 +370,196 @@ search_partition(SearchState *state, OpenNode *open)
 }
 
 /*
- * Searches all partitions of the heap, in order.  The top-level pages and
- * summaries of the following partitions are prefetched meanwhile.
+ * Sets live[i] to the partitions whose filter in group i has to be tested: not
+ * those whose current filter is in a later group, that match every key, or
+ * that do not exist.  Returns false if an existing partition that should have
+ * a filter is in no group: the region page is damaged.
  */
-void
-bx_partitioned_search(BxSearch *search)
+static bool
+find_live_columns(const BxRegionPageData *region, BxMask *live)
 {
-	SearchState state;
-	uint64		ranges;
-	uint32		npartitions;
-	BlockNumber *tops;
+	BxMask		rest;
+
+	for (int c = 0; c < BX_FANOUT; c++)
+	{
+		if (c % 8 == 0)
+			rest.byte[c / 8] = ~region->unfiltered[c / 8];
+		if (region->top[c] == 0)
+			rest.byte[c / 8] &= ~(1 << (c % 8));
+	}
+	for (int i = (int) region->ngroups - 1; i >= 0; i--)
+	{
+		const BxGroupDesc *group = &region->group[i];
+
+		bx_mask_fill(&live[i], false);
+		for (int c = group->first; c < group->first + group->width; c++)
+		{
+			if (bx_mask_test(&rest, c))
+				bx_mask_set(&live[i], c);
+			rest.byte[c / 8] &= ~(1 << (c % 8));
+		}
+	}
+	return bx_mask_is_empty(&rest);
+}
+
+/* A group that is being searched. */
+typedef struct OpenGroup
+{
+	uint32		region;
+	const BxGroupDesc *desc;
+	const BxMask *live;			/* partitions whose filter counts */
+} OpenGroup;
+
+/* Returns the number of the page of a group that a probe belongs to. */
+static uint32
+group_page(const BxGroupDesc *group, const Probe *probe)
+{
+	return bx_filter_slice(probe->lh, group->nblocks) /
+		bx_group_page_blocks(group->width);
+}
+
+/*
+ * Reads the page of probes[first] in a group, under a share lock, and adds the
+ * partitions that may match to the masks of all probes that belong to the
+ * page.  Returns the number of the next probe, or -1 if the page is not that
+ * of the group.
+ */
+static int
+probe_group_page(SearchState *state, const OpenGroup *open, int first)
+{
+	const Probe *probes = state->probes[BX_LEVEL_GROUP];
+	const BxGroupDesc *group = open->desc;
+	int			n = state->search->query->nelements;
+	uint32		number = group_page(group, &probes[first]);
+	Buffer		buffer = ReadBuffer(state->index, group->start + number);
+	Page		page = BufferGetPage(buffer);
+	int			i = first;
+
+	BX_PAUSE(BX_PAUSE_SEARCH_GROUP);
+	LockBuffer(buffer, BUFFER_LOCK_SHARE);
+	if (bx_groups_is_page(page, open->region, group, number))
+	{
+		bx_test_for_old_snapshot(state->search->snapshot, state->index, page);
+		for (; i < n && group_page(group, &probes[i]) == number; i++)
+		{
+			uint32		block = bx_filter_slice(probes[i].lh, group->nblocks);
+			BxMask		found = {.word = {0}};
+
+			bx_group_probe(BxPageGetContent(page), BX_SLICE_ROWS, group->width,
+						   block % bx_group_page_blocks(group->width),
+						   group->nprobes, probes[i].lh, group->first, &found);
+			bx_mask_and(&found, open->live);
+			bx_mask_or(&state->masks[BX_LEVEL_GROUP][probes[i].element],
+					   &found);
+		}
+	}
+	else
+		i = -1;
+	UnlockReleaseBuffer(buffer);
+	return i;
+}
+
+/*
+ * Raises an error if the descriptor of a group is still in its region page,
+ * although a page at blkno does not match it.
+ */
+static void
+check_group_is_gone(SearchState *state, const OpenGroup *open,
+					BlockNumber blkno)
+{
+	BxRegionPageData *region = palloc(sizeof(BxRegionPageData));
+
+	bx_dir_copy_region(state->index, bx_dir_region(state->index, open->region),
+					   open->region, &state->index_blocks, region);
+	if (bx_groups_by_generation(region, open->desc->generation) != NULL)
+		bx_page_corrupted(state->index, blkno, BX_WRONG_PAGE);
+	pfree(region);
+}
+
+/*
+ * Probes all groups of a region.  Returns false if a group was replaced
+ * meanwhile; then the caller must copy the region page and probe again.
+ */
+static bool
+try_probe_region(SearchState *state, uint32 number,
+				 const BxRegionPageData *region)
+{
+	int			n = state->search->query->nelements;
+	BxMask		live[BX_MAX_GROUPS];
+
+	for (int i = 0; i < n; i++)
+		memcpy(&state->masks[BX_LEVEL_GROUP][i], region->unfiltered,
+			   sizeof(BxMask));
+	if (!find_live_columns(region, live))
+		bx_page_corrupted(state->index, bx_dir_region(state->index, number),
+						  "partition without a group");
+	for (uint32 i = 0; state->prefetch > 0 && n == 1 && i < region->ngroups; i++)
+	{
+		if (!bx_mask_is_empty(&live[i]))
+			PrefetchBuffer(state->index, MAIN_FORKNUM, region->group[i].start +
+						   group_page(&region->group[i],
+									  &state->probes[BX_LEVEL_GROUP][0]));
+	}
+	for (uint32 i = 0; i < region->ngroups; i++)
+	{
+		OpenGroup	open = {number, &region->group[i], &live[i]};
+
+		for (int p = 0; p < n && !bx_mask_is_empty(&live[i]);)
+		{
+			int			next;
+
+			CHECK_FOR_INTERRUPTS();
+			next = probe_group_page(state, &open, p);
+			if (next < 0)
+			{
+				check_group_is_gone(state, &open, open.desc->start +
+									group_page(open.desc,
+											   &state->probes[BX_LEVEL_GROUP][p]));
+				return false;
+			}
+			p = next;
+		}
+	}
+	return true;
+}
+
+/*
+ * Sets the masks of BX_LEVEL_GROUP to the partitions of a region that may
+ * contain each element, and *matching to the partitions that may match the
+ * whole query.
+ */
+static void
+probe_region(SearchState *state, uint32 number, BxMask *matching)
+{
+	BlockNumber blkno = bx_dir_region(state->index, number);
+	BxRegionPageData *region = palloc(sizeof(BxRegionPageData));
+	int			n = state->search->query->nelements;
+
+	do
+	{
+		bx_dir_copy_region(state->index, blkno, number, &state->index_blocks,
+						   region);
+	} while (!try_probe_region(state, number, region));
+	pfree(region);
+	for (int i = 0; i < n; i++)
+		state->elements[i] = i;
+	bx_query_match_masks(state->search->query, state->elements, n,
+						 state->masks[BX_LEVEL_GROUP], state->condition_masks,
+						 matching);
+}
+
+/*
+ * Searches n partitions, in order; the block numbers of their top-level pages
+ * are in tops[], 0 for those to be skipped.  The top-level pages and summaries
+ * of the following partitions are prefetched meanwhile.
+ */
+static void
+search_partitions(SearchState *state, uint32 first, uint32 n,
+				  const BlockNumber *tops)
+{
 	OpenNode   *opened;
 	int			nopened;
 	int			lead;
-
-	if (search->heap_blocks == 0)
-		return;
-	ranges = bx_geometry_ranges(search->heap_blocks, search->geometry.lg_base);
-	npartitions = (ranges - 1) / BX_RANGES_PER_PARTITION + 1;
-	tops = palloc(sizeof(BlockNumber) * npartitions);
-	bx_dir_tops(search->index, 0, npartitions, tops);
-	init_search_state(&state, search);
 
 	/*
 	 * "opened" is a ring of the partitions that are pinned: the one being
@@ -397,30 +569,82 @@ bx_partitioned_search(BxSearch *search)
 	 * with a lead of 1, a page would be pinned immediately after it is
 	 * prefetched.
 	 */
-	lead = state.prefetch > 0 ? Max(2, Min(state.prefetch / 2, 4)) : 1;
+	lead = state->prefetch > 0 ? Max(2, Min(state->prefetch / 2, 4)) : 1;
 	nopened = lead + 2;
 	opened = palloc(sizeof(OpenNode) * nopened);
-	for (uint64 i = 0; i < (uint64) npartitions + 2 * lead; i++)
+	for (uint64 i = 0; i < (uint64) n + 2 * lead; i++)
 	{
-		if (state.prefetch > 0 && i < npartitions && tops[i] != 0)
-			PrefetchBuffer(search->index, MAIN_FORKNUM, tops[i]);
-		if (i + 1 >= lead && i + 1 - lead < npartitions &&
-			tops[i + 1 - lead] != 0)
-			pin_top(&state, &opened[(i + 1 - lead) % nopened], i + 1 - lead,
-					tops[i + 1 - lead]);
-		if (i >= lead && i - lead < npartitions && tops[i - lead] != 0)
+		if (state->prefetch > 0 && i < n && tops[i] != 0)
+			PrefetchBuffer(state->index, MAIN_FORKNUM, tops[i]);
+		if (i + 1 >= lead && i + 1 - lead < n && tops[i + 1 - lead] != 0)
+			pin_top(state, &opened[(i + 1 - lead) % nopened],
+					first + i + 1 - lead, tops[i + 1 - lead]);
+		if (i >= lead && i - lead < n && tops[i - lead] != 0)
 		{
 			OpenNode   *open = &opened[(i - lead) % nopened];
 
-			open_partition(&state, open);
-			prefetch_node(&state, open, state.probes[BX_LEVEL_PARTITION]);
+			open_partition(state, open);
+			prefetch_node(state, open, state->probes[BX_LEVEL_PARTITION]);
 		}
 
 		/* pin the first slice of the partition to be searched next */
-		if (i + 1 >= 2 * lead && i + 1 - 2 * lead < npartitions &&
+		if (i + 1 >= 2 * lead && i + 1 - 2 * lead < n &&
 			tops[i + 1 - 2 * lead] != 0)
-			pin_first_slice(&state, &opened[(i + 1 - 2 * lead) % nopened]);
+			pin_first_slice(state, &opened[(i + 1 - 2 * lead) % nopened]);
 		if (i >= 2 * lead && tops[i - 2 * lead] != 0)
-			search_partition(&state, &opened[(i - 2 * lead) % nopened]);
+			search_partition(state, &opened[(i - 2 * lead) % nopened]);
 	}
+	pfree(opened);
+}
+
+/*
+ * Searches the partitions of a region that may match.  tops[] has the block
+ * numbers of the top-level pages of its n partitions, 0 for those that do not
+ * exist; the array is changed.
+ */
+static void
+search_region(SearchState *state, uint32 number, uint32 n, BlockNumber *tops)
+{
+	BxMask		matching;
+	uint32		kept = 0;
+
+	bx_mask_fill(&matching, true);
+	if (n > 1 && bx_dir_region(state->index, number) != 0)
+		probe_region(state, number, &matching);
+	else
+	{
+		for (int i = 0; i < state->search->query->nelements; i++)
+			bx_mask_fill(&state->masks[BX_LEVEL_GROUP][i], true);
+	}
+
+	for (uint32 i = 0; i < n; i++)
+	{
+		if (!bx_mask_test(&matching, i))
+			tops[i] = 0;
+		if (tops[i] != 0)
+			kept++;
+	}
+	if (kept > 0)
+		search_partitions(state, number * BX_FANOUT, n, tops);
+}
+
+/* Searches all regions of the heap, in order. */
+void
+bx_partitioned_search(BxSearch *search)
+{
+	SearchState state;
+	uint64		ranges;
+	uint32		npartitions;
+	BlockNumber *tops;
+
+	if (search->heap_blocks == 0)
+		return;
+	ranges = bx_geometry_ranges(search->heap_blocks, search->geometry.lg_base);
+	npartitions = (ranges - 1) / BX_RANGES_PER_PARTITION + 1;
+	tops = palloc(sizeof(BlockNumber) * npartitions);
+	bx_dir_tops(search->index, 0, npartitions, tops);
+	init_search_state(&state, search);
+	for (uint32 first = 0; first < npartitions; first += BX_FANOUT)
+		search_region(&state, first / BX_FANOUT,
+					  Min(BX_FANOUT, npartitions - first), tops + first);
 }

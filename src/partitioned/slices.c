@@ -98,7 +98,7 @@ bx_slices_read(Relation index, const BxNode *node, uint32 slice,
 	LockBuffer(buffer, BUFFER_LOCK_SHARE);
 	*problem = bx_page_problem(page, BX_PAGE_SLICE);
 	if (*problem == NULL && !bx_slices_is_page(page, node, slice))
-		*problem = BX_WRONG_SLICE;
+		*problem = BX_WRONG_PAGE;
 	return buffer;
 }
 
@@ -129,7 +129,7 @@ bx_slices_write(Relation index, const BxNode *node, uint32 slice,
 	LockBuffer(buffer, BUFFER_LOCK_EXCLUSIVE);
 	bx_page_check(index, buffer, BX_PAGE_SLICE);
 	if (!bx_slices_is_page(page, node, slice))
-		bx_page_corrupted(index, blkno, BX_WRONG_SLICE);
+		bx_page_corrupted(index, blkno, BX_WRONG_PAGE);
 	START_CRIT_SECTION();
 	for (Size offset = 0; offset < BX_SLICE_SIZE; offset += BX_ROW_BYTES)
 		bx_mask_or((BxMask *) (BxPageGetContent(page) + offset),

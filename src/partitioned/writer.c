@@ -80,6 +80,9 @@ struct BxNodeWriter
 	uint32		planes_slices;	/* slices for which memory is allocated */
 	bool		written;		/* all pages have been written at least once */
 
+	BxKeysCallback watch;		/* gets all keys, or NULL */
+	void	   *watch_arg;
+
 	BxNodeDesc	previous;		/* the previous node that has slices */
 	BxNode		node;			/* the state is BX_NODE_PRESENT once the size
 								 * is chosen */
@@ -104,6 +107,17 @@ bx_writer_create(BxBuild *build, int level, Size memory)
 	writer->allocated = Min(writer->limit, 8192);
 	writer->keys = palloc(sizeof(uint64) * writer->allocated);
 	return writer;
+}
+
+/*
+ * From now on passes all keys to callback(), some time before the node is
+ * finished.
+ */
+void
+bx_writer_watch(BxNodeWriter *writer, BxKeysCallback callback, void *arg)
+{
+	writer->watch = callback;
+	writer->watch_arg = arg;
 }
 
 void
@@ -276,6 +290,8 @@ flush(BxNodeWriter *writer)
 		}
 		writer->written = true;
 	}
+	if (writer->watch)
+		writer->watch(writer->watch_arg, writer->keys, writer->nkeys);
 	writer->nkeys = 0;
 	writer->nruns = 0;
 }

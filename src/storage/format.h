@@ -21,7 +21,11 @@
 #endif
 
 #define BX_MAGIC			0x42784958	/* "BxIX" */
-#define BX_FORMAT_VERSION	2
+#ifdef BX_SMALL_PARTITIONS
+#define BX_FORMAT_VERSION	0x10003
+#else
+#define BX_FORMAT_VERSION	3
+#endif
 
 /*
  * Version of the hashing in key/hash.c.  A filter that was built with another
@@ -44,15 +48,30 @@
 #define BX_LEVEL_SEGMENT	1
 #define BX_LEVEL_PARTITION	2
 
-#define BX_RANGES_PER_PARTITION	(BX_FANOUT * BX_FANOUT)
+/* The third level: filters of partitions, in groups; see BxGroupDesc. */
+#define BX_LEVEL_GROUP		3
+
+/*
+ * Number of segments of a partition.  Tests that need many partitions are
+ * compiled with small ones; such an index has another format version.
+ */
+#ifdef BX_SMALL_PARTITIONS
+#define BX_LG_SEGMENTS		0
+#else
+#define BX_LG_SEGMENTS		7
+#endif
+#define BX_SEGMENTS_PER_PARTITION	(1 << BX_LG_SEGMENTS)
+#define BX_RANGES_PER_PARTITION	(BX_FANOUT * BX_SEGMENTS_PER_PARTITION)
 
 /* Page kinds.  Zero is not used, so that an all-zero page is never valid. */
 #define BX_PAGE_META		1
 #define BX_PAGE_MAP			2
-#define BX_PAGE_TOP			3
-#define BX_PAGE_SLICE		4
-#define BX_PAGE_BLOCK		5
-#define BX_PAGE_SCRATCH		6
+#define BX_PAGE_REGION		3
+#define BX_PAGE_TOP			4
+#define BX_PAGE_GROUP		5
+#define BX_PAGE_SLICE		6
+#define BX_PAGE_BLOCK		7
+#define BX_PAGE_SCRATCH		8
 
 /*
  * Last two bytes of every page, to distinguish bloomidx from other access
@@ -70,6 +89,18 @@ typedef struct BxSliceOpaque
 	uint8		level;			/* BX_LEVEL_xxx */
 	uint8		reserved;
 } BxSliceOpaque;
+
+/* Identity of a page of a group; all other fields as in its descriptor. */
+typedef struct BxGroupOpaque
+{
+	uint32		page;			/* number of this page in the group */
+	uint32		nblocks;
+	uint32		generation;
+	uint8		nprobes;
+	uint8		width;
+	uint8		first;
+	uint8		reserved;
+} BxGroupOpaque;
 
 /* Identity and state of a page of filters, or of the scratch page. */
 typedef struct BxBlockOpaque
@@ -89,14 +120,16 @@ typedef struct BxBlockOpaque
 typedef struct BxPageOpaqueData
 {
 	uint32		number;			/* meta: the layout, again, because the rest
-								 * of the metapage depends on it; top: number
-								 * of the partition; slice: number of the node
-								 * on its level; map, block: number of the
-								 * page; scratch: number of the page that it
-								 * will replace */
+								 * of the metapage depends on it; region,
+								 * group: number of the region; top: number of
+								 * the partition; slice: number of the node on
+								 * its level; map, block: number of the page;
+								 * scratch: number of the page that it will
+								 * replace */
 	union
 	{
 		BxSliceOpaque slice;
+		BxGroupOpaque group;
 		BxBlockOpaque block;	/* block, scratch */
 	};
 	uint32		reserved[2];
@@ -156,6 +189,27 @@ typedef struct BxNodeDesc
 #define BX_DESC_DOUBT		0x0001
 
 /*
+ * Descriptor of a group: the interleaved filters of "width" consecutive
+ * partitions of a region, beginning with "first".  filter/group.h describes
+ * the pages, whose number follows from nblocks and width.  An all-zero
+ * descriptor means that there is no group.
+ */
+typedef struct BxGroupDesc
+{
+	BlockNumber start;			/* first of the group's consecutive blocks */
+	uint32		nblocks;
+	uint32		generation;		/* unique within the index, never reused */
+	uint32		keys;			/* keys per partition: the larger of the
+								 * planned number and, after a rebuild, the
+								 * estimate from the fill */
+	uint8		nprobes;
+	uint8		width;			/* a power of two; 0 if there is no group */
+	uint8		first;			/* number of the first partition in its
+								 * region, a multiple of width */
+	uint8		reserved;
+} BxGroupDesc;
+
+/*
  * A top-level page has a descriptor for every node of its partition.  Slot 0
  * is the partition itself, whose slices are its summary; slot 1 + c is its
  * segment c.
@@ -180,6 +234,10 @@ typedef struct BxShadow
 /* Content of a top-level page: the directory of one partition. */
 typedef struct BxTopPageData
 {
+	BxGroupDesc group;			/* the group with the partition's filter, if
+								 * there is one */
+	BxGroupDesc group_shadow;	/* a group that will replace it; inserters set
+								 * their bits in both */
 	BxShadow	shadow;
 	BxNodeDesc	node[BX_TOP_SLOTS];
 } BxTopPageData;
@@ -187,17 +245,41 @@ typedef struct BxTopPageData
 #define BxPageGetTop(page)	((BxTopPageData *) BxPageGetContent(page))
 
 /*
- * Content of a map page: the block numbers of top-level pages.  A partition
- * whose entry is 0 has no top-level page yet: it is empty.
+ * Content of a region page: the directory of 128 partitions.
+ *
+ * If several groups contain a partition, the last one is current.  (VACUUM
+ * appends a group of width 1 to replace one filter of a wider group.)  A
+ * partition whose bit in "unfiltered" is set matches every key, whatever its
+ * group says: it has no filter, or its filter is in doubt.
  */
-#define BX_PARTITIONS_PER_MAP	((int) (BX_CONTENT_SIZE / sizeof(BlockNumber)))
-#define BxPageGetTops(page)	((BlockNumber *) BxPageGetContent(page))
+#define BX_MAX_GROUPS \
+	((int) ((BX_CONTENT_SIZE - BX_FANOUT / 8 - sizeof(uint32) - \
+			 sizeof(BlockNumber) * BX_FANOUT) / sizeof(BxGroupDesc)))
+
+typedef struct BxRegionPageData
+{
+	uint8		unfiltered[BX_FANOUT / 8];
+	uint32		ngroups;
+	BlockNumber top[BX_FANOUT]; /* top-level pages; 0 if the partition has
+								 * none: it is empty */
+	BxGroupDesc group[BX_MAX_GROUPS];
+} BxRegionPageData;
+
+#define BxPageGetRegion(page)	((BxRegionPageData *) BxPageGetContent(page))
+
+/*
+ * Content of a map page: the block numbers of region pages; 0 if a region page
+ * does not exist yet.
+ */
+#define BX_REGIONS_PER_MAP	((int) (BX_CONTENT_SIZE / sizeof(BlockNumber)))
+#define BxPageGetRegions(page)	((BlockNumber *) BxPageGetContent(page))
 
 /* Enough for a heap of 2^32 blocks at one page per range. */
 #define BX_MAX_PARTITIONS \
 	((uint32) ((((uint64) MaxBlockNumber) / BX_RANGES_PER_PARTITION) + 1))
+#define BX_MAX_REGIONS		((BX_MAX_PARTITIONS + BX_FANOUT - 1) / BX_FANOUT)
 #define BX_MAX_MAPS \
-	((BX_MAX_PARTITIONS + BX_PARTITIONS_PER_MAP - 1) / BX_PARTITIONS_PER_MAP)
+	((BX_MAX_REGIONS + BX_REGIONS_PER_MAP - 1) / BX_REGIONS_PER_MAP)
 
 /*
  * Layout "block".  Block 1 is the scratch page, and page n of the filters is
@@ -251,6 +333,9 @@ typedef struct BxPartitionedStats
 	uint32		partitions;		/* partitions that have a top-level page */
 	uint32		summarized;		/* partitions that have a summary */
 	uint32		slices;			/* slice pages of segments */
+	uint32		groups;
+	uint32		unfiltered;		/* partitions without a filter in a group */
+	float		group_rate;		/* false-positive rate of a partition's filter */
 	float		summary_rate;	/* false-positive rate of a segment's filter
 								 * in the summary */
 } BxPartitionedStats;
@@ -326,6 +411,7 @@ typedef struct BxMetaPageData
 StaticAssertDecl(sizeof(BxPageOpaqueData) == 32, "special area is 32 bytes");
 StaticAssertDecl(sizeof(BxMetaPageData) <= BX_CONTENT_SIZE, "metapage too big");
 StaticAssertDecl(sizeof(BxTopPageData) <= BX_CONTENT_SIZE, "top page too big");
+StaticAssertDecl(sizeof(BxRegionPageData) <= BX_CONTENT_SIZE, "region page too big");
 StaticAssertDecl(BX_OPAQUE_OFFSET <= PG_UINT16_MAX, "offsets too big");
 StaticAssertDecl(SizeOfPageHeaderData <= BX_CONTENT_OFFSET, "page header too big");
 

@@ -33,7 +33,9 @@ content_size(uint8 kind)
 		case BX_PAGE_META:
 			return sizeof(BxMetaPageData);
 		case BX_PAGE_MAP:
-			return sizeof(BlockNumber) * BX_PARTITIONS_PER_MAP;
+			return sizeof(BlockNumber) * BX_REGIONS_PER_MAP;
+		case BX_PAGE_REGION:
+			return sizeof(BxRegionPageData);
 		case BX_PAGE_TOP:
 			return sizeof(BxTopPageData);
 		case BX_PAGE_BLOCK:
@@ -80,7 +82,8 @@ bx_page_problem(Page page, uint8 kind)
 		return "a page of another kind";
 	if (header->pd_upper != BX_OPAQUE_OFFSET ||
 		(header->pd_lower != lower &&
-		 !(kind == BX_PAGE_SLICE && header->pd_lower == BX_SLICE_LOWER_FULL)))
+		 !((kind == BX_PAGE_SLICE || kind == BX_PAGE_GROUP) &&
+		   header->pd_lower == BX_SLICE_LOWER_FULL)))
 		return "impossible page header";
 	return NULL;
 }

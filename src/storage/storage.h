@@ -35,7 +35,8 @@ typedef struct BxPageBits
 	}			at[BX_MAX_KEY_BITS];
 } BxPageBits;
 
-#define BX_MAX_BITS_PAGES	2
+/* Maximum number of pages in which one key sets bits in one WAL record. */
+#define BX_MAX_BITS_PAGES	3
 
 /* page.c */
 pg_noreturn extern void bx_page_corrupted(Relation index, BlockNumber blkno,

@@ -72,7 +72,7 @@ set_page_bits(const BxPageBits *bits, Fragments *fragments)
 }
 
 /*
- * Sets the bits of a key in one or two pages, and logs them.  The caller
+ * Sets the bits of a key in up to BX_MAX_BITS_PAGES pages, and logs them.  The caller
  * holds an exclusive lock on each page.
  *
  * This writes the same generic record as GenericXLogFinish() would.  But it

@@ -2,7 +2,7 @@
 #
 # Offsets, sizes and constants are those of src/storage/format.h as the compiler sees them: page_format() of
 # test/modules/pagefile has a line for each.  Fields are named "opaque.kind" or "meta.version"; see there.  Of a field of
-# "desc" or "shadow" the offset is that in its struct, of all others that in the page.
+# "desc", "shadow" or "group" the offset is that in its struct, of all others that in the page.
 
 package BloomidxFormat;
 

@@ -58,7 +58,7 @@ my $descriptor_size = $format->size('top.summary');
 my %target_names = map {
 	my ($name, $kind, $level) = @$_;
 	join(' ', $format->constant("BX_PAGE_$kind"), $level ? $format->constant("BX_LEVEL_$level") : 0) => $name
-  } [ 'meta', 'META' ], [ 'map', 'MAP' ], [ 'top', 'TOP' ], [ 'segment', 'SLICE', 'SEGMENT' ],
+  } [ 'meta', 'META' ], [ 'map', 'MAP' ], [ 'region', 'REGION' ], [ 'top', 'TOP' ], [ 'segment', 'SLICE', 'SEGMENT' ],
   [ 'summary', 'SLICE', 'PARTITION' ], [ 'filters', 'BLOCK' ], [ 'scratch', 'SCRATCH' ];
 
 is($node->safe_psql('postgres', 'SHOW data_checksums'),
@@ -120,7 +120,7 @@ my $partitioned = layout() eq 'partitioned';
 my $btree = image('btree_i');
 my @foreign = (page_of($btree, 0), page_of($btree, 1));
 note 'pages of each kind: ' . join ', ', map { "$_ " . scalar @{ $blocks{fresh}{$_} } } @names;
-is("@names", $partitioned ? 'map meta segment summary top' : 'filters meta scratch', 'the index has a page of each kind');
+is("@names", $partitioned ? 'map meta region segment summary top' : 'filters meta scratch', 'the index has a page of each kind');
 
 # A page with another integer in a field, of a struct that is elsewhere than at the start of the page if it is given; and
 # a page with the lowest bit of a field flipped.
@@ -184,7 +184,21 @@ if ($partitioned)
 			add_damage($target, "other_$field", sub { flipped($_[0], "opaque.$field") });
 		}
 	}
-	add_damage($_, 'other_node', sub { with_field($_[0], 'opaque.number', 7) }) foreach 'map', 'top';
+	add_damage($_, 'other_node', sub { with_field($_[0], 'opaque.number', 7) }) foreach 'map', 'region', 'top';
+
+	add_damage('region', 'too_many_groups', sub { with_field($_[0], 'region.ngroups', 1000) });
+	add_damage('region', 'no_group', sub { with_field($_[0], 'region.ngroups', 1) });
+	foreach my $entry ('group', 'group_shadow')
+	{
+		add_damage('top', "${entry}_far", sub {
+			my ($page, $struct) = ($_[0], $format->at("top.$entry"));
+			$page = with_field($page, "group.$_", 1, $struct) foreach 'nblocks', 'generation', 'nprobes', 'width';
+			return with_field($page, 'group.start', 0xFFFFFFF0, $struct);
+		});
+		add_damage('top', "${entry}_of_nothing", sub { with_field($_[0], 'group.width', 1, $format->at("top.$entry")) });
+	}
+	add_damage($_->[0], "$_->[1]_far", do { my $field = "$_->[0].$_->[2]"; sub { with_field($_[0], $field, 0xFFFFFFF0) } })
+	  foreach [ 'map', 'region', 'region[0]' ], [ 'region', 'top', 'top[0]' ];
 
 	# A directory that leads nowhere.
 	foreach my $which ([ 'segment', 'segment[0]' ], [ 'second_segment', 'segment[1]' ], [ 'summary', 'summary' ])
@@ -256,6 +270,12 @@ sub fuzzed
 	my @places = ([ 0, $content ], [ $special, $special_size ], [ $special, $special_size ]);
 	my $choice = int(rand(10));
 
+	# how many groups a region has, and the first of them
+	push @places, map { [ $format->at($_), $format->size($_) ] } 'region.ngroups', 'region.group[0]'
+	  if $kind == $format->constant('BX_PAGE_REGION');
+	# the groups of a top-level page
+	push @places, map { [ $format->at($_), $format->size($_) ] } 'top.group', 'top.group_shadow'
+	  if $kind == $format->constant('BX_PAGE_TOP');
 	# entries of a top-level page: which node, where, how large, what
 	push @places, map { [ $_, $descriptor_size ] } $format->at('top.summary'), $format->at('top.segment[0]'),
 	  $format->at('top.segment[0]') + $descriptor_size * int(rand(34))

@@ -78,6 +78,7 @@ sub blocks
 	  0 .. length($$file) / $page_size - 1;
 }
 sub map_page { return (blocks($_[0], 'MAP'))[0]; }
+sub region_page { return (blocks($_[0], 'REGION'))[0]; }
 sub top_page { return (blocks($_[0], 'TOP'))[0]; }
 sub segment_pages { return blocks($_[0], 'SLICE', 'SEGMENT'); }
 sub summary_pages { return blocks($_[0], 'SLICE', 'PARTITION'); }
@@ -179,7 +180,8 @@ my %unseen = (
 	segment_page_of_another_index => sub { my $block = (segment_pages($_[0]))[4]; put($_[0], $block, 0, page($_[2], $block)) },
 	summary_page_of_another_index => sub { my $block = (summary_pages($_[0]))[4]; put($_[0], $block, 0, page($_[2], $block)) },
 	entry_emptied => sub { put_entry($_[0], 1, "\0" x $descriptor_size) },
-	partition_forgotten => sub { put_field($_[0], map_page($_[0]), 'map.top[0]', 0) },
+	partition_forgotten => sub { put_field($_[0], region_page($_[0]), 'region.top[0]', 0) },
+	region_forgotten => sub { put_field($_[0], map_page($_[0]), 'map.region[0]', 0) },
 	map_forgotten => sub { put_field($_[0], 0, 'meta.partitioned.map[0]', 0) },
 	pages_per_range_doubled => sub { put_field($_[0], 0, 'meta.lg_base', 1) },
 	more_probes_everywhere => sub {
@@ -207,8 +209,16 @@ my %seen = (
 	entry_one_probe_more => sub { change_entry($_[0], 'nprobes', 1) },
 	entry_of_last_generation => sub { change_entry($_[0], 'generation', -1) },
 	summary_emptied => sub { put($_[0], top_page($_[0]), $format->at('top.summary'), "\0" x $descriptor_size) },
-	map_entry_off_by_one => sub { add_to_field($_[0], map_page($_[0]), 'map.top[0]', 1) },
-	partition_twice => sub { put_field($_[0], map_page($_[0]), 'map.top[1]', top_page($_[0])) },
+	map_entry_off_by_one => sub { add_to_field($_[0], map_page($_[0]), 'map.region[0]', 1) },
+	region_twice => sub { put_field($_[0], map_page($_[0]), 'map.region[1]', region_page($_[0])) },
+	region_entry_off_by_one => sub { add_to_field($_[0], region_page($_[0]), 'region.top[0]', 1) },
+	partition_twice => sub { put_field($_[0], region_page($_[0]), 'region.top[1]', top_page($_[0])) },
+	# an index of one partition has no groups
+	group_of_nothing => sub { put_field($_[0], region_page($_[0]), 'region.ngroups', 1) },
+	too_many_groups => sub { put_field($_[0], region_page($_[0]), 'region.ngroups', 0xFFFFFFFF) },
+	filter_of_nothing => sub { put($_[0], region_page($_[0]), $format->at('region.unfiltered'), "\xFE") },
+	impossible_group => sub { put_field($_[0], top_page($_[0]), 'group.width', 1, $format->at('top.group')) },
+	impossible_group_shadow => sub { put_field($_[0], top_page($_[0]), 'group.nblocks', 1, $format->at('top.group_shadow')) },
 	map_in_wrong_place => sub {
 		put_field($_[0], 0, 'meta.partitioned.map[0]', 0);
 		put_field($_[0], 0, 'meta.partitioned.map[1]', map_page($_[0]));
@@ -226,6 +236,7 @@ my %seen = (
 	# replay of a page image would lose the bits
 	bits_in_the_hole => sub { put_field($_[0], (segment_pages($_[0]))[6], 'header.pd_lower', $format->constant('BX_CONTENT_OFFSET')) },
 	page_lost => sub { lose($_[0], (segment_pages($_[0]))[7]) },
+	region_page_lost => sub { lose($_[0], region_page($_[0])) },
 	top_page_lost => sub { lose($_[0], top_page($_[0])) },
 	metapage_lost => sub { lose($_[0], 0) },
 	page_of_another_kind => sub { put_field($_[0], (segment_pages($_[0]))[0], 'opaque.kind', $format->constant('BX_PAGE_MAP')) },

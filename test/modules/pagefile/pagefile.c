@@ -43,10 +43,13 @@ PG_FUNCTION_INFO_V1(page_format);
 	{"top." name, BX_CONTENT_OFFSET + offsetof(BxTopPageData, node[slot]), \
 	sizeof(BxNodeDesc)}
 #define MAP_ENTRY(i) \
-	{"map.top[" #i "]", BX_CONTENT_OFFSET + sizeof(BlockNumber) * (i), \
+	{"map.region[" #i "]", BX_CONTENT_OFFSET + sizeof(BlockNumber) * (i), \
 	sizeof(BlockNumber)}
+#define REGION(field) \
+	FIELD("region", BX_CONTENT_OFFSET, BxRegionPageData, field)
 #define DESC(field)		FIELD("desc", 0, BxNodeDesc, field)
 #define SHADOW(field)	FIELD("shadow", 0, BxShadow, field)
+#define GROUP(field)	FIELD("group", 0, BxGroupDesc, field)
 #define CONSTANT(name)	{#name, (name), 0}
 
 /*
@@ -77,13 +80,21 @@ static const struct FormatLine lines[] = {
 	OPAQUE(slice.generation),
 	OPAQUE(slice.nprobes),
 	OPAQUE(slice.level),
+	OPAQUE(group.page),
+	OPAQUE(group.nblocks),
+	OPAQUE(group.generation),
+	OPAQUE(group.nprobes),
+	OPAQUE(group.width),
+	OPAQUE(group.first),
 	OPAQUE(block.nranges),
 	OPAQUE(block.lg_base),
 	OPAQUE(kind),
 	OPAQUE(page_id),
 	CONSTANT(BX_PAGE_META),
 	CONSTANT(BX_PAGE_MAP),
+	CONSTANT(BX_PAGE_REGION),
 	CONSTANT(BX_PAGE_TOP),
+	CONSTANT(BX_PAGE_GROUP),
 	CONSTANT(BX_PAGE_SLICE),
 	CONSTANT(BX_PAGE_BLOCK),
 	CONSTANT(BX_PAGE_SCRATCH),
@@ -113,12 +124,19 @@ static const struct FormatLine lines[] = {
 	CONSTANT(BX_LAYOUT_BLOCK),
 
 	/* layout "partitioned" */
+	TOP(group),
+	TOP(group_shadow),
 	TOP(shadow),
 	NODE("summary", BX_SLOT_SUMMARY),
 	NODE("segment[0]", BX_SLOT_SEGMENT(0)),
 	NODE("segment[1]", BX_SLOT_SEGMENT(1)),
 	MAP_ENTRY(0),
 	MAP_ENTRY(1),
+	REGION(unfiltered),
+	REGION(ngroups),
+	REGION(top[0]),
+	REGION(top[1]),
+	REGION(group[0]),
 	DESC(start),
 	DESC(nslices),
 	DESC(generation),
@@ -126,6 +144,13 @@ static const struct FormatLine lines[] = {
 	DESC(state),
 	SHADOW(desc),
 	SHADOW(slot),
+	GROUP(start),
+	GROUP(nblocks),
+	GROUP(generation),
+	GROUP(keys),
+	GROUP(nprobes),
+	GROUP(width),
+	GROUP(first),
 	CONSTANT(BX_ROW_BYTES),
 	CONSTANT(BX_SLICE_ROWS),
 	CONSTANT(BX_SLOT_SEGMENT(0)),

@@ -1,0 +1,266 @@
+/*-------------------------------------------------------------------------
+ *
+ * groups.c
+ *	  The third level: a filter for each partition, stored in groups.
+ *
+ * The partitions of a region are covered by groups.  A group has the filters
+ * of "width" consecutive partitions, interleaved (filter/group.h), so that a
+ * search reads one page of each group instead of pages of each partition.
+ * Inserts set their bits in the pages of the group, whose size determines how
+ * many different pages they write; so a group that is created by an insert is
+ * at most BX_INSERT_WIDTH wide.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include <math.h>
+
+#include "access/xloginsert.h"
+#include "miscadmin.h"
+#include "utils/rel.h"
+
+#include "partitioned.h"
+
+/* The fill of a partition's filter is measured in up to this many blocks. */
+#define MEASURED_BLOCKS		64
+
+/* Returns the number of pages of a group; 0 if there is none. */
+uint32
+bx_groups_pages(const BxGroupDesc *group)
+{
+	return group->width == 0 || group->width > BX_FANOUT ? 0 :
+		bx_group_pages(group->nblocks, group->width);
+}
+
+/* Returns whether a group has the filter of a partition of its region. */
+bool
+bx_groups_contain(const BxGroupDesc *group, int child)
+{
+	return child >= group->first && child < group->first + group->width;
+}
+
+/*
+ * Returns the group that has the current filter of a partition, or NULL: the
+ * last one that contains the partition.
+ */
+const BxGroupDesc *
+bx_groups_find(const BxRegionPageData *region, int child)
+{
+	for (int i = (int) region->ngroups - 1; i >= 0; i--)
+	{
+		if (bx_groups_contain(&region->group[i], child))
+			return &region->group[i];
+	}
+	return NULL;
+}
+
+/* Returns the group of a region that has the given generation, or NULL. */
+const BxGroupDesc *
+bx_groups_by_generation(const BxRegionPageData *region, uint32 generation)
+{
+	for (uint32 i = 0; i < region->ngroups; i++)
+	{
+		if (region->group[i].generation == generation)
+			return &region->group[i];
+	}
+	return NULL;
+}
+
+/*
+ * Raises an error if the descriptor of a group, which was read from block
+ * blkno, is impossible, or if the group does not contain the given partition
+ * of its region; child is -1 if any partitions are possible.  *index_blocks is
+ * as in bx_dir_check_desc().
+ */
+void
+bx_groups_check(Relation index, BlockNumber blkno, const BxGroupDesc *group,
+				int child, BlockNumber *index_blocks)
+{
+	uint64		end;
+
+	if (group->width == 0 || (group->width & (group->width - 1)) != 0 ||
+		group->width > BX_FANOUT || group->first % group->width != 0 ||
+		group->first >= BX_FANOUT || group->start == BX_METAPAGE_BLKNO ||
+		group->nblocks == 0 || group->generation == 0 || group->nprobes == 0 ||
+		group->nprobes > BX_MAX_PROBES)
+		bx_page_corrupted(index, blkno, "impossible group");
+	if (child >= 0 && !bx_groups_contain(group, child))
+		bx_page_corrupted(index, blkno, "group of other partitions");
+	end = (uint64) group->start + bx_groups_pages(group);
+	if (end > *index_blocks)
+		*index_blocks = RelationGetNumberOfBlocks(index);
+	if (end > *index_blocks)
+		bx_page_corrupted(index, blkno,
+						  "group references blocks beyond the end of the file");
+}
+
+/*
+ * Initializes the descriptor of a group for the given number of keys per
+ * partition.  The caller sets start and generation.
+ */
+void
+bx_groups_plan(double keys, int width, int first, BxGroupDesc *group)
+{
+	BxPlan		plan = bx_filter_plan(keys, BX_GROUP_RATE, BX_SLICE_ROWS);
+
+	memset(group, 0, sizeof(*group));
+	group->nblocks = plan.nslices;
+	group->nprobes = plan.nprobes;
+	group->keys = (uint32) Min(ceil(keys), (double) PG_UINT32_MAX);
+	group->width = width;
+	group->first = first;
+}
+
+/* Initializes a page of a group, without bits. */
+void
+bx_groups_init_page(Page page, uint32 region, const BxGroupDesc *group,
+					uint32 number)
+{
+	BxPageOpaqueData *opaque = BxPageGetOpaque(page);
+
+	bx_page_init(page, BX_PAGE_GROUP);
+	opaque->number = region;
+	opaque->group.page = number;
+	opaque->group.nblocks = group->nblocks;
+	opaque->group.generation = group->generation;
+	opaque->group.nprobes = group->nprobes;
+	opaque->group.width = group->width;
+	opaque->group.first = group->first;
+}
+
+/*
+ * Returns whether the page is the given page of the group.  If so, its bits
+ * can be read safely.  The caller holds a lock on the page, or otherwise
+ * ensures that the group is not replaced meanwhile.
+ */
+bool
+bx_groups_is_page(Page page, uint32 region, const BxGroupDesc *group,
+				  uint32 number)
+{
+	BxPageOpaqueData *opaque = BxPageGetOpaque(page);
+
+	return opaque->page_id == BX_PAGE_ID &&
+		opaque->kind == BX_PAGE_GROUP &&
+		opaque->number == region &&
+		opaque->group.page == number &&
+		opaque->group.nblocks == group->nblocks &&
+		opaque->group.generation == group->generation &&
+		opaque->group.nprobes == group->nprobes &&
+		opaque->group.width == group->width &&
+		opaque->group.first == group->first;
+}
+
+/*
+ * Reads a page of a group, and locks it in share mode.  Returns the buffer,
+ * and sets *problem to a description of what is wrong with the page, or to
+ * NULL.
+ */
+Buffer
+bx_groups_read(Relation index, uint32 region, const BxGroupDesc *group,
+			   uint32 number, BufferAccessStrategy strategy,
+			   const char **problem)
+{
+	Buffer		buffer = ReadBufferExtended(index, MAIN_FORKNUM,
+											group->start + number, RBM_NORMAL,
+											strategy);
+	Page		page = BufferGetPage(buffer);
+
+	LockBuffer(buffer, BUFFER_LOCK_SHARE);
+	*problem = bx_page_problem(page, BX_PAGE_GROUP);
+	if (*problem == NULL && !bx_groups_is_page(page, region, group, number))
+		*problem = BX_WRONG_PAGE;
+	return buffer;
+}
+
+/*
+ * ORs a part of the filter of a partition, which is in memory as lines, into
+ * the group: the blocks of pages first_page .. first_page + npages - 1.  The
+ * pages are logged if wal is true.  A build passes false, and logs the pages
+ * later; its pages may be new, that is, all zero.
+ */
+void
+bx_groups_write(Relation index, uint32 region, const BxGroupDesc *group,
+				int column, uint32 first_page, uint32 npages,
+				const uint8 *lines, bool wal)
+{
+	uint32		per_page = bx_group_page_blocks(group->width);
+
+	for (uint32 i = 0; i < npages; i++)
+	{
+		uint32		number = first_page + i;
+		BlockNumber blkno = group->start + number;
+		Buffer		buffer;
+		Page		page;
+
+		CHECK_FOR_INTERRUPTS();
+		buffer = ReadBuffer(index, blkno);
+		page = BufferGetPage(buffer);
+		LockBuffer(buffer, BUFFER_LOCK_EXCLUSIVE);
+		if (wal || !PageIsNew(page))
+		{
+			bx_page_check(index, buffer, BX_PAGE_GROUP);
+			if (!bx_groups_is_page(page, region, group, number))
+				bx_page_corrupted(index, blkno, BX_WRONG_PAGE);
+		}
+		START_CRIT_SECTION();
+		if (PageIsNew(page))
+			bx_groups_init_page(page, region, group, number);
+		bx_group_put_column(lines + (Size) i * per_page *
+							BX_LINE_BYTES(BX_SLICE_ROWS),
+							Min(per_page, group->nblocks - number * per_page),
+							BX_SLICE_ROWS, group->width, column,
+							BxPageGetContent(page));
+		((PageHeader) page)->pd_lower = BX_SLICE_LOWER_FULL;
+		MarkBufferDirty(buffer);
+		if (wal && RelationNeedsWAL(index))
+			log_newpage_buffer(buffer, true);
+		END_CRIT_SECTION();
+		UnlockReleaseBuffer(buffer);
+	}
+}
+
+/*
+ * Estimates the keys and the false-positive rate of a partition's filter from
+ * its fill in some blocks.  Returns false if a page is not that of the group:
+ * either the descriptor is out of date or the index is damaged.
+ */
+bool
+bx_groups_measure(Relation index, uint32 region, const BxGroupDesc *group,
+				  int column, BufferAccessStrategy strategy,
+				  BxGroupMeasure *measure)
+{
+	uint32		per_page = bx_group_page_blocks(group->width);
+	uint32		npages = Min(bx_groups_pages(group), MEASURED_BLOCKS / 8);
+	uint32		nblocks = 0;
+
+	memset(measure, 0, sizeof(*measure));
+	for (uint32 i = 0; i < npages; i++)
+	{
+		uint32		number = (uint64) i * bx_groups_pages(group) / npages;
+		uint32		n = Min(per_page, group->nblocks - number * per_page);
+		const char *problem;
+		Buffer		buffer = bx_groups_read(index, region, group, number,
+											strategy, &problem);
+
+		n = Min(n, 8);
+		for (uint32 block = 0; problem == NULL && block < n; block++)
+		{
+			int			bits = bx_group_count(BxPageGetContent(BufferGetPage(buffer)),
+											  BX_SLICE_ROWS, group->width,
+											  block, column);
+
+			measure->keys += bx_filter_fill_keys(bits, BX_SLICE_ROWS,
+												 group->nprobes);
+			measure->rate += bx_filter_fill_rate(bits, BX_SLICE_ROWS,
+												 group->nprobes);
+		}
+		nblocks += n;
+		UnlockReleaseBuffer(buffer);
+		if (problem != NULL)
+			return false;
+	}
+	measure->keys = measure->keys / nblocks * group->nblocks;
+	measure->rate /= nblocks;
+	return true;
+}
