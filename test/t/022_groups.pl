@@ -115,7 +115,7 @@ sub key_in { my ($table, $partition) = @_; return query("SELECT max(k) FROM $tab
 sub overfill
 {
 	my ($table, $first, $n) = @_;
-	query("UPDATE $table SET k = k + 1000000, v = '' WHERE k % 2 = 0 AND @{[ in_partitions($first, $n) ]}") foreach 1 .. 6;
+	query("UPDATE $table SET k = k + 1000000, v = '' WHERE k % 2 = 0 AND @{[ in_partitions($first, $n) ]}") foreach 1 .. 4;
 	return;
 }
 
@@ -264,7 +264,7 @@ sub partitions_may_be_far_apart
 	query("VACUUM $table");
 	is(widths($table), '1 16 1 16', 'far apart: VACUUM makes the filter of the first partition');
 	is_settled($table, 'far apart, after VACUUM');
-	query("INSERT INTO $table SELECT -i, '' FROM generate_series(1, 30000) i");
+	query("INSERT INTO $table SELECT -i, '' FROM generate_series(1, 10000) i");
 	cmp_ok(info($table, 'partitions'), '>', 7, 'far apart: rows come between them');
 	is_good($table, 'far apart, after inserts between them');
 	return $table;
@@ -352,7 +352,6 @@ sub keys_may_be_few_or_many
 sub partitions_without_keys_get_keys_later
 {
 	my $table = new_name('partial');
-	my $few = sub { return 'few = -1 AND ' . in_partitions(@_) };
 
 	query(create_table($table) . add_partitions($table, 9));
 	query("UPDATE $table SET few = -1 WHERE @{[ in_partitions($_) ]}") foreach 1, 4, 5;
@@ -600,15 +599,15 @@ sub an_unlogged_table_is_empty_after_a_crash
 # Races
 #
 
-# A search that has got so many pages of groups, and waits with the next one, while VACUUM replaces all groups, twice.  The
-# pages come to be used for something else.
+# A search that has read the region page, and waits with the first page of a group, that of partition 1, while VACUUM replaces
+# the filters of all partitions, or of all others, again and again.  Pages of groups come to be used for something else.
 sub a_search_survives_new_groups
 {
-	my ($try, $steps, $where) = @_;
-	my $what = "$try: a search with page $steps of the groups" . ($where ? ', on the standby' : '');
+	my ($try, $others, $where) = @_;
+	my $what = "$try: a search while " . ($others ? 'other filters' : 'all filters') . ' are replaced' . ($where ? ', on the standby' : '');
 	my $table = grown_table(4);
 	my $its_gate = $where ? new_gate($where) : $gate;
-	my ($name, $key) = ("${table}_k", key_in($table, 2));
+	my $key = key_in($table, 2);
 
 	query("VACUUM $table");
 	my @before = groups($table);
@@ -616,21 +615,18 @@ sub a_search_survives_new_groups
 	$its_gate->hold('search_group');
 	my $search = start_in(index_session($where || $node), "SELECT 'found ' || count(*) FROM $table WHERE k IN ($key, -5)");
 	$its_gate->wait_for('search_group');
-	foreach (1 .. $steps)
-	{
-		$its_gate->release_once('search_group');
-		$its_gate->wait_for('search_group');
-	}
 	my $is_used_again = 0;
 	for (my $round = 1; $round <= 2 || !$is_used_again && $round <= 6; $round++)
 	{
-		overfill($table, 0, 6);
+		overfill($table, 0);
+		overfill($table, 1) if !$others;
+		overfill($table, 2, 4);
 		query("SELECT bloomidx_summarize('${table}_k')");
 		query(add_partitions($table, 1));
 		my $file = index_file($table);
-		$is_used_again = !grep { is_page_of(\$file, $_) } grep { $_->{width} == 1 } @before;
+		$is_used_again = !grep { is_page_of(\$file, $_) } grep { $_->{width} == 1 && !($others && $_->{first} == 1) } @before;
 	}
-	ok($is_used_again, "$what: the pages of groups of width 1 are used for something else");
+	ok($is_used_again, "$what: their pages are used for something else");
 	catch_up($node, $standby) if $where;
 	$its_gate->release('search_group');
 	like($search->query("SELECT 'done'"), qr/found 1/, "$what: it finds its row");
@@ -770,18 +766,18 @@ sub damage_is_noticed
 	}
 	$add->('region_number', $region, $flip->($page, 'opaque.number'));
 	$add->('too_many_groups', $region, $with->($page, 'region.ngroups', 5000));
+	$add->('no_group', $region, $with->($page, 'region.ngroups', 0));
 	$add->('one_group_more', $region, $with->($page, 'region.ngroups', @groups + 1));
 	$add->('top_far', $region, $with->($page, 'region.top[1]', 0xFFFFFFF0));
 	$add->('region_is_top', $region, page_of(\$good, (blocks(\$good, 'TOP'))[0]));
 
-	# what queries cannot see
-	$add->('one_group_less', $region, $with->($page, 'region.ngroups', @groups - 1), 1);
-	$add->('no_group', $region, $with->($page, 'region.ngroups', 0), 1);
-	$add->('partition_forgotten', $region, $with->($page, 'region.top[1]', 0), 1);
-	$add->('region_of_yesterday', $region, page_of(\$old, $region), 1);
+	# what queries cannot see; the last can only be seen by looking rows up
+	$add->('one_group_less', $region, $with->($page, 'region.ngroups', @groups - 1), 'queries');
+	$add->('region_of_yesterday', $region, page_of(\$old, $region), 'queries');
+	$add->('partition_forgotten', $region, $with->($page, 'region.top[1]', 0), 'all');
 
 	query(qq{
-CREATE TABLE asked AS SELECT k FROM $table WHERE k % 97 = 0 UNION ALL SELECT -i FROM generate_series(1, 20) i;
+CREATE TABLE asked AS SELECT k FROM $table WHERE k % 397 = 0 UNION ALL SELECT -i FROM generate_series(1, 20) i;
 CREATE FUNCTION outcome(query text, expected bigint) RETURNS text LANGUAGE plpgsql AS \$\$
 DECLARE
 	n bigint;
@@ -832,10 +828,11 @@ END \$\$});
 	foreach my $i (0 .. $#damages)
 	{
 		my ($checked, $unread, $outcomes) = @{ $found{$i} || [ 'no answer', '', '' ] };
-		my $allowed = join '|', 'right', 'XX002', $damages[$i]{unseen} ? 'wrong' : ();
+		my $unseen = $damages[$i]{unseen} || '';
+		my $allowed = join '|', 'right', 'XX002', $unseen ? 'wrong' : ();
 
 		is($checked, 'XX002', "damage $damages[$i]{name}: bloomidx_check finds it");
-		is($unread, 'XX002', "damage $damages[$i]{name}: bloomidx_check finds it without the rows");
+		is($unread, 'XX002', "damage $damages[$i]{name}: bloomidx_check finds it without the rows") if $unseen ne 'all';
 		like($outcomes, qr/^($allowed)(, ($allowed))*$/, "damage $damages[$i]{name}: right answers or index_corrupted");
 	}
 	cmp_ok(scalar(grep { $_->[2] =~ /XX002/ } values %found), '>', 0.8 * @damages, 'damage: queries notice most of it');
@@ -858,7 +855,7 @@ for my $number (1 .. $tries)
 	my $try = "try $number";
 
 	push @tables, rows_behind_a_concurrent_build_are_found($try);
-	push @tables, a_search_survives_new_groups($try, $_) foreach 0 .. 2;
+	push @tables, a_search_survives_new_groups($try, $_) foreach 0, 1;
 	push @tables, a_search_survives_new_groups($try, 0, $standby);
 	foreach my $kind (sort keys %to_do)
 	{
