@@ -59,12 +59,15 @@ PG_FUNCTION_INFO_V1(bloomidx_hash_record);
 #define HASH_OF_EMPTY		2
 
 /*
- * VACUUM does not hash values whose types are nested more deeply than this, or
- * contain more composite types than this.  Otherwise the owner of a type could
- * make VACUUM fail for lack of stack or of space for locks.
+ * VACUUM does not hash values whose types are nested more deeply than this,
+ * contain more composite types than this, or need more steps than this to be
+ * examined.  Otherwise the owner of a type could make VACUUM fail for lack of
+ * stack or of space for locks, or last as long as the owner likes: the types
+ * are examined for every heap page.
  */
 #define MAX_DEPTH			100
 #define MAX_ROWS			100
+#define MAX_STEPS			2000
 
 /*
  * Returns whether this is one of PostgreSQL's functions for values that
@@ -449,6 +452,7 @@ static Oid
 find_contained(TypeSearch *search, Oid type)
 {
 	check_stack_depth();
+	CHECK_FOR_INTERRUPTS();
 	type = getBaseType(type);
 	if (OidIsValid(get_element_type(type)))
 		return find_type(search, get_element_type(type));
@@ -532,47 +536,82 @@ is_user_code(Oid function)
 	return language != INTERNALlanguageId && language != ClanguageId;
 }
 
+/* State of a visit to the composite types that a type contains. */
+typedef struct TypeVisit
+{
+	bool		lock;			/* acquire AccessShareLock on each */
+	int			steps;			/* steps so far */
+	List	   *rows;			/* their pg_class OIDs */
+} TypeVisit;
+
+/*
+ * Replaces a domain by the type that it is based on, by way of any number of
+ * other domains.  Returns false if there have been too many steps.
+ */
+static bool
+find_base_type(TypeVisit *visit, Oid *type)
+{
+	for (;;)
+	{
+		HeapTuple	tuple;
+		Form_pg_type form;
+		bool		is_domain;
+
+		CHECK_FOR_INTERRUPTS();
+		if (++visit->steps > MAX_STEPS)
+			return false;
+		tuple = SearchSysCache1(TYPEOID, ObjectIdGetDatum(*type));
+		if (!HeapTupleIsValid(tuple))
+			elog(ERROR, "cache lookup failed for type %u", *type);
+		form = (Form_pg_type) GETSTRUCT(tuple);
+		is_domain = form->typtype == TYPTYPE_DOMAIN;
+		if (is_domain)
+			*type = form->typbasetype;
+		ReleaseSysCache(tuple);
+		if (!is_domain)
+			return true;
+	}
+}
+
 /*
  * Visits the composite types that are contained in a type, or are the type
- * itself, and appends their pg_class OIDs to *rows.  If "lock" is true,
- * acquires AccessShareLock on each.  Returns false if a lock is not available
- * immediately, or if the types are too many or nested too deeply; the locks
- * on *rows are then held nevertheless.
+ * itself, and appends them to visit->rows.  Returns false if a lock is not
+ * available immediately, or if the types are too many or nested too deeply;
+ * the locks on visit->rows are then held nevertheless.
  *
  * This must not call lookup_type() for a type that is not locked: the type
  * cache opens all contained composite types, and waits for their locks.
  */
 static bool
-visit_rows(Oid type, bool lock, int depth, List **rows)
+visit_rows(TypeVisit *visit, Oid type, int depth)
 {
 	Oid			relid;
 	TupleDesc	desc;
 	bool		result = true;
 
-	if (depth > MAX_DEPTH)
+	if (depth > MAX_DEPTH || !find_base_type(visit, &type))
 		return false;
-	type = getBaseType(type);
 	if (OidIsValid(get_element_type(type)))
-		return visit_rows(get_element_type(type), lock, depth + 1, rows);
+		return visit_rows(visit, get_element_type(type), depth + 1);
 	if (type_is_multirange(type))
 		type = get_multirange_range(type);
 	if (type_is_range(type))
-		return visit_rows(get_range_subtype(type), lock, depth + 1, rows);
+		return visit_rows(visit, get_range_subtype(type), depth + 1);
 	relid = get_typ_typrelid(type);
-	if (!OidIsValid(relid) || list_member_oid(*rows, relid))
+	if (!OidIsValid(relid) || list_member_oid(visit->rows, relid))
 		return true;
-	if (list_length(*rows) >= MAX_ROWS)
+	if (list_length(visit->rows) >= MAX_ROWS)
 		return false;
-	if (lock && !ConditionalLockRelationOid(relid, AccessShareLock))
+	if (visit->lock && !ConditionalLockRelationOid(relid, AccessShareLock))
 		return false;
-	*rows = lappend_oid(*rows, relid);
+	visit->rows = lappend_oid(visit->rows, relid);
 	desc = lookup_rowtype_tupdesc(type, -1);
 	for (int i = 0; i < desc->natts && result; i++)
 	{
 		Form_pg_attribute att = TupleDescAttr(desc, i);
 
 		if (!att->attisdropped)
-			result = visit_rows(att->atttypid, lock, depth + 1, rows);
+			result = visit_rows(visit, att->atttypid, depth + 1);
 	}
 	ReleaseTupleDesc(desc);
 	return result;
@@ -599,15 +638,15 @@ bx_hash_lock_types(Relation index, int attno, List **locked)
 {
 	Oid			type = TupleDescAttr(RelationGetDescr(index),
 									 attno - 1)->atttypid;
-	List	   *rows = NIL;
+	TypeVisit	visit = {.lock = true};
 
-	if (!visit_rows(type, true, 0, &rows))
+	if (!visit_rows(&visit, type, 0))
 		ereport(ERROR,
 				(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
 				 errmsg("could not obtain locks on the types contained in type %s",
 						format_type_be(type))));
-	*locked = list_concat(*locked, rows);
-	list_free(rows);
+	*locked = list_concat(*locked, visit.rows);
+	list_free(visit.rows);
 }
 
 /*
@@ -626,20 +665,20 @@ bx_hash_runs_user_code(Relation index, int attno, bool wait)
 {
 	Oid			type = TupleDescAttr(RelationGetDescr(index),
 									 attno - 1)->atttypid;
-	List	   *rows = NIL;
+	TypeVisit	visit = {.lock = !wait};
 	bool		result = true;
 
 	if (is_user_code(index_getprocid(index, attno, BX_HASH_PROC)))
 		return true;
-	if (visit_rows(type, !wait, 0, &rows))
+	if (visit_rows(&visit, type, 0))
 		result = OidIsValid(find_in_column(index, attno, is_user_code));
 	else
 		ereport(DEBUG1,
 				(errmsg_internal("the types contained in type %s are locked, too many, or nested too deeply",
 								 format_type_be(type))));
 	if (wait)
-		list_free(rows);
+		list_free(visit.rows);
 	else
-		bx_hash_unlock_types(rows);
+		bx_hash_unlock_types(visit.rows);
 	return result;
 }
