@@ -451,6 +451,16 @@ repair_partition(Rebuild *rebuild, uint32 partition, uint32 npartitions,
 						 npartitions);
 }
 
+/*
+ * Top callback: completes or reverts a rebuild that has failed.  This includes
+ * partitions beyond the end of the heap, which may have been truncated.
+ */
+static void
+settle_partition(void *arg, uint32 partition, BlockNumber blkno)
+{
+	bx_regroup_settle((Relation) arg, partition);
+}
+
 /* Repairs all partitions of the heap, and reclaims pages. */
 void
 bx_rebuild_index(BxRepair *repair)
@@ -470,8 +480,8 @@ bx_rebuild_index(BxRepair *repair)
 	npartitions = (ranges + BX_RANGES_PER_PARTITION - 1) /
 		BX_RANGES_PER_PARTITION;
 	last_segment = ranges > 0 ? (ranges - 1) / BX_FANOUT : 0;
-	for (uint32 p = 0; p < npartitions; p++)
-		bx_regroup_settle(repair->index, p);
+	bx_dir_each_top(repair->index, &rebuild.meta, settle_partition,
+					repair->index);
 	for (uint32 p = 0; p < npartitions; p++)
 		repair_partition(&rebuild, p, npartitions, last_segment);
 	repair->free_pages = bx_extents_sweep(repair->index, &repair->named_end);

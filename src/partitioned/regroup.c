@@ -143,16 +143,26 @@ copy_region(Relation index, uint32 partition, BxRegionPageData *region)
 					   &index_blocks, region);
 }
 
-/* Returns whether an existing partition uses a group of its region. */
+/*
+ * Returns whether an existing partition uses a group of region "number": the
+ * group is current, or a top-level page refers to it.
+ */
 static bool
-is_group_used(const BxRegionPageData *region, const BxGroupDesc *group)
+is_group_used(Relation index, uint32 number, const BxRegionPageData *region,
+			  const BxGroupDesc *group)
 {
 	for (int c = group->first; c < group->first + group->width; c++)
 	{
 		const BxGroupDesc *current = bx_groups_find(region, c);
+		BxTopPageData top;
 
-		if (region->top[c] != 0 && current != NULL &&
-			current->generation == group->generation)
+		if (region->top[c] == 0)
+			continue;
+		if (current != NULL && current->generation == group->generation)
+			return true;
+		if (bx_dir_read_top(index, number * BX_FANOUT + c, &top) &&
+			(top.group.generation == group->generation ||
+			 top.group_shadow.generation == group->generation))
 			return true;
 	}
 	return false;
@@ -175,7 +185,9 @@ switch_group(Relation index, uint32 partition, const BxGroupDesc *old,
 	LockPage(index, BX_METAPAGE_BLKNO, ExclusiveLock);
 	bx_dir_set_group(index, partition, group, &none);
 	copy_region(index, partition, region);
-	unused = old->width > 0 && !is_group_used(region, old);
+	unused = old->width > 0 &&
+		bx_groups_by_generation(region, old->generation) != NULL &&
+		!is_group_used(index, partition / BX_FANOUT, region, old);
 	if (unused)
 		bx_dir_update_region(index, partition, &change);
 	UnlockPage(index, BX_METAPAGE_BLKNO, ExclusiveLock);
@@ -205,6 +217,9 @@ bx_regroup_settle(Relation index, uint32 partition)
 	bx_dir_tops(index, partition, 1, &blkno);
 	bx_groups_check(index, blkno, &top.group_shadow, partition % BX_FANOUT,
 					&index_blocks);
+	if (top.group.width > 0)
+		bx_groups_check(index, blkno, &top.group, partition % BX_FANOUT,
+						&index_blocks);
 	region = palloc(sizeof(BxRegionPageData));
 	copy_region(index, partition, region);
 	entered = bx_groups_by_generation(region, top.group_shadow.generation);
