@@ -444,8 +444,12 @@ sub a_new_group_does_not_hide_a_new_filter
 	$gate->hold('group_filled');
 	my $rebuild = start("SELECT bloomidx_summarize('${table}_k')");
 	$gate->wait_for('group_filled');
-	# that was the first partition
-	$gate->release_once('group_filled');
+	# that was the first partition; the rebuild must not pass the same place twice
+	$gate->hold('group_entered');
+	$gate->release('group_filled');
+	$gate->wait_for('group_entered');
+	$gate->hold('group_filled');
+	$gate->release('group_entered');
 	$gate->wait_for('group_filled');
 	$gate->hold('group_made');
 	my $insert = start("INSERT INTO $table SELECT -i, repeat('x', 7000) FROM generate_series(1, 50) i");
