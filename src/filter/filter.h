@@ -133,6 +133,14 @@ bx_mask_or(BxMask *mask, const BxMask *other)
 	mask->word[1] |= other->word[1];
 }
 
+/* Removes the children that are in "other". */
+static inline void
+bx_mask_remove(BxMask *mask, const BxMask *other)
+{
+	mask->word[0] &= ~other->word[0];
+	mask->word[1] &= ~other->word[1];
+}
+
 static inline bool
 bx_mask_is_empty(const BxMask *mask)
 {

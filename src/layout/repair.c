@@ -81,8 +81,9 @@ is_about_a_row(int sqlerrcode)
  *
  * VACUUM calls no user-defined function, but the TOAST rows of a value may be
  * missing, if its row was deleted meanwhile, or damaged; or the type of a
- * value is just being altered, and locked.  A VACUUM of the whole table must not fail because of that, so such an error becomes a
- * WARNING, and this function returns false.  All other errors are thrown
+ * value is just being altered, and locked.  A VACUUM of the whole table must
+ * not fail because of that, so such an error becomes a WARNING, and this
+ * function returns false.  All other errors are thrown
  * again: those of the server and of the index, and in bloomidx_summarize()
  * all errors, because a user-defined function may have raised them.
  */

@@ -1,7 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * build.c
- *	  Building: writes segments and summaries from the keys of ranges.
+ *	  Building: writes segments, summaries and groups from the keys of
+ *	  ranges.
  *
  *-------------------------------------------------------------------------
  */
@@ -57,13 +58,13 @@ bx_partitioned_build_plan(BxBuild *build, BxMetaPageData *meta)
 }
 
 /*
- * Returns the maximum width of groups, which the participant that is first in
- * need of a group chooses for all: the filters of that many partitions with
+ * Chooses the maximum width of groups, unless another participant has chosen
+ * it for all before: the filters of that many partitions with
  * the given number of keys fit into an eighth of the shared buffers, because
  * every partition writes to all pages of its group.
  */
-static int
-get_max_width(BxBuildShared *shared, double keys)
+static void
+choose_max_width(BxBuildShared *shared, double keys)
 {
 	uint32	   *chosen = &shared->results[0].partition.max_width;
 	int			width = BX_BUILD_WIDTH;
@@ -75,9 +76,7 @@ get_max_width(BxBuildShared *shared, double keys)
 	SpinLockAcquire(&shared->mutex);
 	if (*chosen == 0)
 		*chosen = width;
-	width = *chosen;
 	SpinLockRelease(&shared->mutex);
-	return width;
 }
 
 /*
@@ -109,11 +108,14 @@ static void
 get_group(PartitionedBuild *pb, double keys, BxGroupDesc *group)
 {
 	BxBuildShared *shared = pb->build->shared;
-	int			width = get_max_width(shared, keys);
-	uint32		first = first_of_group(shared, pb->partition, &width);
-	BxUnitResult *entry = &shared->results[first];
+	int			width;
+	uint32		first;
+	BxUnitResult *entry;
 	uint32		state;
 
+	choose_max_width(shared, keys);
+	first = first_of_group(shared, pb->partition, &width);
+	entry = &shared->results[first];
 	for (;;)
 	{
 		SpinLockAcquire(&shared->mutex);

@@ -258,7 +258,6 @@ provide_group(Relation index, BxMetaPageData *meta, uint32 partition,
 			  BxRegionChange *change)
 {
 	uint32		number = partition / BX_FANOUT;
-	BlockNumber blkno = bx_dir_region(index, number);
 	BxRegionPageData *region;
 	const BxGroupDesc *found;
 	BlockNumber index_blocks = 0;
@@ -267,8 +266,7 @@ provide_group(Relation index, BxMetaPageData *meta, uint32 partition,
 	if (partition == 0)
 		return false;
 	region = palloc0(sizeof(BxRegionPageData));
-	if (blkno != 0)
-		bx_dir_copy_region(index, blkno, number, &index_blocks, region);
+	(void) bx_dir_read_region(index, number, &index_blocks, region);
 	found = bx_groups_find(region, partition % BX_FANOUT);
 	if (found != NULL)
 		*group = *found;

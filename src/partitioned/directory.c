@@ -10,9 +10,9 @@
  * complete.  An error or crash before that leaves pages that no directory
  * entry references.
  *
- * A top-level page never moves as long as the index has the same file, so its
- * block number may be cached.  Descriptors must not be cached without
- * comparing them again.
+ * Region pages and top-level pages never move as long as the index has the
+ * same file, so their block numbers may be cached.  Descriptors must not be
+ * cached without comparing them again.
  *
  *-------------------------------------------------------------------------
  */
@@ -83,11 +83,12 @@ read_map(Relation index, const BxMetaPageData *meta, uint32 map,
 
 /*
  * Copies a region page, and verifies the copy.  The descriptors of groups
- * beyond region->ngroups are not copied.
+ * beyond region->ngroups are not copied.  *index_blocks is as in
+ * bx_dir_check_desc().
  */
-void
-bx_dir_copy_region(Relation index, BlockNumber blkno, uint32 number,
-				   BlockNumber *index_blocks, BxRegionPageData *region)
+static void
+copy_region(Relation index, BlockNumber blkno, uint32 number,
+			BlockNumber *index_blocks, BxRegionPageData *region)
 {
 	Buffer		buffer = read_page(index, blkno, BX_PAGE_REGION, number,
 								   BUFFER_LOCK_SHARE);
@@ -162,7 +163,7 @@ load_cache(Relation index, uint32 nregions)
 			memset(regions, 0, sizeof(BlockNumber) * BX_REGIONS_PER_MAP);
 		if (regions[i] == 0)
 			continue;
-		bx_dir_copy_region(index, regions[i], r, &cache->index_blocks, region);
+		copy_region(index, regions[i], r, &cache->index_blocks, region);
 		cache->block[r] = regions[i];
 		memcpy(tops, region->top, sizeof(region->top));
 
@@ -183,9 +184,7 @@ load_cache(Relation index, uint32 nregions)
 	pfree(regions);
 }
 
-/*
- * Returns the block number of a region page, or 0 if it does not exist.
- */
+/* Returns the block number of a region page, or 0 if it does not exist. */
 BlockNumber
 bx_dir_region(Relation index, uint32 region)
 {
@@ -198,6 +197,21 @@ bx_dir_region(Relation index, uint32 region)
 		cache = get_cache(index);
 	}
 	return cache != NULL ? cache->block[region] : 0;
+}
+
+/*
+ * Copies a region page, and verifies the copy.  Returns false if the region
+ * page does not exist.  *index_blocks is as in bx_dir_check_desc().
+ */
+bool
+bx_dir_read_region(Relation index, uint32 number, BlockNumber *index_blocks,
+				   BxRegionPageData *region)
+{
+	BlockNumber blkno = bx_dir_region(index, number);
+
+	if (blkno != 0)
+		copy_region(index, blkno, number, index_blocks, region);
+	return blkno != 0;
 }
 
 /*
@@ -316,11 +330,8 @@ add_map(Relation index, BxMetaPageData *meta, uint32 number)
 	bx_meta_write(index, meta);
 }
 
-/*
- * Creates a region page without partitions, and enters it in its map page.
- * Returns its block number.
- */
-static BlockNumber
+/* Creates a region page without partitions, and enters it in its map page. */
+static void
 add_region(Relation index, BxMetaPageData *meta, uint32 number)
 {
 	uint32		map = number / BX_REGIONS_PER_MAP;
@@ -345,7 +356,6 @@ add_region(Relation index, BxMetaPageData *meta, uint32 number)
 	BxPageGetRegions(page)[number % BX_REGIONS_PER_MAP] = blkno;
 	GenericXLogFinish(state);
 	UnlockReleaseBuffer(buffer);
-	return blkno;
 }
 
 /* Removes the group with the given generation, if there is one. */
@@ -417,15 +427,8 @@ void
 bx_dir_publish_top(Relation index, BxMetaPageData *meta, uint32 partition,
 				   const BxRegionChange *change)
 {
-	/*
-	 * The cache need not know a region page that exists; but it does not know
-	 * one that does not exist.
-	 */
 	if (bx_dir_region(index, partition / BX_FANOUT) == 0)
-	{
 		add_region(index, meta, partition / BX_FANOUT);
-		bx_geometry_forget(index);
-	}
 	bx_dir_update_region(index, partition, change);
 }
 
@@ -473,8 +476,7 @@ bx_dir_each_region(Relation index, const BxMetaPageData *meta,
 
 			if (regions[i] == 0)
 				continue;
-			bx_dir_copy_region(index, regions[i], number, &index_blocks,
-							   region);
+			copy_region(index, regions[i], number, &index_blocks, region);
 			callback(arg, number, regions[i], region);
 		}
 	}

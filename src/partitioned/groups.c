@@ -7,8 +7,8 @@
  * of "width" consecutive partitions, interleaved (filter/group.h), so that a
  * search reads one page of each group instead of pages of each partition.
  * Inserts set their bits in the pages of the group, whose size determines how
- * many different pages they write; so a group that is created by an insert is
- * at most BX_INSERT_WIDTH wide.
+ * many different pages they write; so the groups that inserts create have at
+ * most BX_INSERT_WIDTH partitions and BX_INSERT_PAGES pages.
  *
  *-------------------------------------------------------------------------
  */
@@ -22,8 +22,12 @@
 
 #include "partitioned.h"
 
-/* The fill of a partition's filter is measured in up to this many blocks. */
-#define MEASURED_BLOCKS		64
+/*
+ * The fill of a partition's filter is measured in up to MEASURED_PAGES pages
+ * of its group, and there in up to MEASURED_BLOCKS blocks.
+ */
+#define MEASURED_PAGES		8
+#define MEASURED_BLOCKS		8
 
 /* Returns the number of pages of a group; 0 if there is none. */
 uint32
@@ -38,6 +42,25 @@ bool
 bx_groups_contain(const BxGroupDesc *group, int child)
 {
 	return child >= group->first && child < group->first + group->width;
+}
+
+/* Sets *columns to the partitions of a region whose filters a group has. */
+void
+bx_groups_columns(const BxGroupDesc *group, BxMask *columns)
+{
+	bx_mask_fill(columns, false);
+	for (int c = group->first; c < group->first + group->width; c++)
+		bx_mask_set(columns, c);
+}
+
+/*
+ * Returns whether a partition of a region matches every key, whatever its
+ * group says.
+ */
+bool
+bx_groups_is_unfiltered(const BxRegionPageData *region, int child)
+{
+	return (region->unfiltered[child / 8] & (1 << (child % 8))) != 0;
 }
 
 /*
@@ -93,6 +116,25 @@ bx_groups_check(Relation index, BlockNumber blkno, const BxGroupDesc *group,
 	if (end > *index_blocks)
 		bx_page_corrupted(index, blkno,
 						  "group references blocks beyond the end of the file");
+}
+
+/*
+ * Decides what "problem" at blkno, a page of a group, means.  If the region
+ * page no longer has the group, VACUUM has replaced it meanwhile, and the
+ * caller reads again.  If the region page still has the group, the page is
+ * damaged, and an error is raised.  Call it with no content lock held.
+ */
+void
+bx_groups_check_gone(Relation index, uint32 region, const BxGroupDesc *group,
+					 BlockNumber blkno, const char *problem)
+{
+	BxRegionPageData *copy = palloc(sizeof(BxRegionPageData));
+	BlockNumber index_blocks = 0;
+
+	if (!bx_dir_read_region(index, region, &index_blocks, copy) ||
+		bx_groups_by_generation(copy, group->generation) != NULL)
+		bx_page_corrupted(index, blkno, problem);
+	pfree(copy);
 }
 
 /*
@@ -231,7 +273,7 @@ bx_groups_measure(Relation index, uint32 region, const BxGroupDesc *group,
 				  BxGroupMeasure *measure)
 {
 	uint32		per_page = bx_group_page_blocks(group->width);
-	uint32		npages = Min(bx_groups_pages(group), MEASURED_BLOCKS / 8);
+	uint32		npages = Min(bx_groups_pages(group), MEASURED_PAGES);
 	uint32		nblocks = 0;
 
 	memset(measure, 0, sizeof(*measure));
@@ -243,7 +285,7 @@ bx_groups_measure(Relation index, uint32 region, const BxGroupDesc *group,
 		Buffer		buffer = bx_groups_read(index, region, group, number,
 											strategy, &problem);
 
-		n = Min(n, 8);
+		n = Min(n, MEASURED_BLOCKS);
 		for (uint32 block = 0; problem == NULL && block < n; block++)
 		{
 			int			bits = bx_group_count(BxPageGetContent(BufferGetPage(buffer)),

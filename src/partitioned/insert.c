@@ -420,8 +420,9 @@ doubt_child(Relation index, const BxNode *node, int child)
 /*
  * Puts the range of a heap page in doubt in its segment, puts the segment in
  * doubt in the summary, sets the flag in both descriptors so that VACUUM
- * rebuilds them, and marks the partition as unfiltered.  The caller holds a lock on the heap that excludes VACUUM,
- * so no other backend changes the descriptors of nodes that have slices.
+ * rebuilds them, and marks the partition as unfiltered.  The caller holds a
+ * lock on the heap that excludes VACUUM, so no other backend changes the
+ * descriptors of nodes that have slices.
  */
 void
 bx_partitioned_insert_doubt(BxInsert *insert, Relation heap, ItemPointer tid)

@@ -90,8 +90,29 @@ show_shadow(WalkState *state, BlockNumber start, uint32 npages)
 {
 	BxPart		part = {.kind = BX_PART_SHADOW,.block = start,.pages = npages};
 
-	if (npages > 0)
-		state->callback(state->arg, &part);
+	state->callback(state->arg, &part);
+}
+
+/*
+ * Shows the shadows of a partition.  The pages of a group that is a shadow,
+ * and that the region page has already, have been shown with the group.
+ */
+static void
+show_shadows(WalkState *state, uint32 partition, BlockNumber blkno,
+			 const BxTopPageData *top, const BxRegionPageData *region)
+{
+	const BxGroupDesc *group = &top->group_shadow;
+	BlockNumber index_blocks = 0;
+
+	if (top->shadow.desc.state != BX_NODE_EMPTY)
+		show_shadow(state, top->shadow.desc.start, top->shadow.desc.nslices);
+	if (group->width == 0)
+		return;
+	bx_groups_check(state->index, blkno, group, partition % BX_FANOUT,
+					&index_blocks);
+	show_shadow(state, group->start,
+				bx_groups_by_generation(region, group->generation) != NULL ?
+				0 : bx_groups_pages(group));
 }
 
 /*
@@ -104,22 +125,25 @@ show_filter(WalkState *state, uint32 partition, const BxRegionPageData *region)
 	BxPart		part = {.kind = BX_PART_PARTITION,.number = partition};
 	int			child = partition % BX_FANOUT;
 	const BxGroupDesc *group = bx_groups_find(region, child);
-	BxGroupMeasure measure;
+	BxGroupMeasure measure = {.rate = 1};
 
-	if (group == NULL ||
-		(region->unfiltered[child / 8] & (1 << (child % 8))) != 0)
+	if (group == NULL || bx_groups_is_unfiltered(region, child))
 		part.missing = state->has_filters;
 	else if (bx_groups_measure(state->index, partition / BX_FANOUT, group,
 							   child - group->first, NULL, &measure))
 	{
 		part.measure.all_keys = measure.keys;
-		part.measure.rate = measure.rate;
 		part.overfull = bx_regroup_is_overfull(group, &measure);
-		state->callback(state->arg, &part);
-		return measure.rate;
 	}
+	else
+	{
+		bx_groups_check_gone(state->index, partition / BX_FANOUT, group,
+							 group->start, BX_WRONG_PAGE);
+		measure.rate = 1;		/* not known */
+	}
+	part.measure.rate = measure.rate;
 	state->callback(state->arg, &part);
-	return 1;
+	return measure.rate;
 }
 
 static void
@@ -128,19 +152,13 @@ show_partition(WalkState *state, uint32 partition, BlockNumber blkno,
 {
 	BxTopPageData top;
 	double		upper_rate;
-	BlockNumber index_blocks = 0;
 
 	show_directory_page(state, blkno);
 	if (!bx_dir_read_top(state->index, partition, &top))
 		return;
 	upper_rate = show_filter(state, partition, region);
 	upper_rate *= show_summary(state, partition, blkno, &top);
-	show_shadow(state, top.shadow.desc.start, top.shadow.desc.nslices);
-	if (top.group_shadow.width > 0)
-		bx_groups_check(state->index, blkno, &top.group_shadow,
-						partition % BX_FANOUT, &index_blocks);
-	show_shadow(state, top.group_shadow.start,
-				bx_groups_pages(&top.group_shadow));
+	show_shadows(state, partition, blkno, &top, region);
 	for (int c = 0; c < BX_FANOUT; c++)
 	{
 		BxPart		part = {.kind = BX_PART_FILTERS,.upper_rate = upper_rate};
@@ -295,7 +313,7 @@ claim_groups_of_top(ClaimState *state, uint32 partition, BlockNumber blkno,
 		if (bx_groups_by_generation(region, groups[i]->generation) == NULL)
 			claim_group(state, blkno, groups[i]);
 	}
-	if ((region->unfiltered[child / 8] & (1 << (child % 8))) == 0 &&
+	if (!bx_groups_is_unfiltered(region, child) &&
 		(current == NULL ||
 		 (current->generation != top->group.generation &&
 		  current->generation != top->group_shadow.generation)))
@@ -351,7 +369,7 @@ claim_region(void *arg, uint32 number, BlockNumber blkno,
 		if (region->top[i] != 0)
 			claim_partition(state, number * BX_FANOUT + i, region->top[i],
 							region);
-		else if ((region->unfiltered[i / 8] & (1 << (i % 8))) == 0)
+		else if (!bx_groups_is_unfiltered(region, i))
 			bx_page_corrupted(state->check->index, blkno,
 							  "filter of a partition that does not exist");
 	}
@@ -489,21 +507,6 @@ check_partition(BxCheck *check, uint32 partition, BlockNumber blkno)
 		check_node(check, &node, blkno);
 }
 
-/* Raises an error unless the group is no longer in its region page. */
-static void
-group_is_gone_or_fail(BxCheck *check, uint32 number, const BxGroupDesc *group,
-					  BlockNumber blkno, const char *problem)
-{
-	BxRegionPageData *region = palloc(sizeof(BxRegionPageData));
-	BlockNumber index_blocks = 0;
-
-	bx_dir_copy_region(check->index, bx_dir_region(check->index, number),
-					   number, &index_blocks, region);
-	if (bx_groups_by_generation(region, group->generation) != NULL)
-		bx_page_corrupted(check->index, blkno, problem);
-	pfree(region);
-}
-
 /* Verifies the pages of a group, unless it is replaced meanwhile. */
 static void
 check_group(BxCheck *check, uint32 number, const BxGroupDesc *group)
@@ -521,8 +524,8 @@ check_group(BxCheck *check, uint32 number, const BxGroupDesc *group)
 		UnlockReleaseBuffer(buffer);
 		if (problem != NULL)
 		{
-			group_is_gone_or_fail(check, number, group, group->start + i,
-								  problem);
+			bx_groups_check_gone(check->index, number, group,
+								 group->start + i, problem);
 			return;
 		}
 	}
@@ -594,11 +597,9 @@ load_group(BxCheck *check, KeyState *state)
 	BlockNumber index_blocks = 0;
 	const BxGroupDesc *group;
 
-	bx_dir_copy_region(check->index, bx_dir_region(check->index, number),
-					   number, &index_blocks, region);
+	(void) bx_dir_read_region(check->index, number, &index_blocks, region);
 	group = bx_groups_find(region, child);
-	state->has_group = group != NULL &&
-		(region->unfiltered[child / 8] & (1 << (child % 8))) == 0;
+	state->has_group = group != NULL && !bx_groups_is_unfiltered(region, child);
 	if (state->has_group)
 		state->group = *group;
 	pfree(region);
@@ -652,7 +653,7 @@ check_group_keys(BxCheck *check, KeyState *state, uint32 range,
 		UnlockReleaseBuffer(buffer);
 		if (problem != NULL)
 		{
-			group_is_gone_or_fail(check, number, group, blkno, problem);
+			bx_groups_check_gone(check->index, number, group, blkno, problem);
 			load_group(check, state);
 			i = 0;
 		}

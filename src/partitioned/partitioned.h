@@ -124,8 +124,8 @@ typedef void (*BxTopCallback) (void *arg, uint32 partition, BlockNumber blkno);
 typedef void (*BxRegionCallback) (void *arg, uint32 number, BlockNumber blkno,
 								  const BxRegionPageData *region);
 extern BlockNumber bx_dir_region(Relation index, uint32 region);
-extern void bx_dir_copy_region(Relation index, BlockNumber blkno,
-							   uint32 number, BlockNumber *index_blocks,
+extern bool bx_dir_read_region(Relation index, uint32 number,
+							   BlockNumber *index_blocks,
 							   BxRegionPageData *region);
 extern void bx_dir_update_region(Relation index, uint32 partition,
 								 const BxRegionChange *change);
@@ -194,7 +194,7 @@ extern void bx_create_group_shadow(Relation index, uint32 partition,
 
 /*
  * Maximum width of a group that is created by an insert, and by a build.  A
- * partition of a million keys adds 217 pages to a group.
+ * partition of a million keys adds about 150 pages to a group.
  */
 #define BX_INSERT_WIDTH		16
 #define BX_BUILD_WIDTH		32
@@ -214,6 +214,8 @@ typedef struct BxGroupMeasure
 
 extern uint32 bx_groups_pages(const BxGroupDesc *group);
 extern bool bx_groups_contain(const BxGroupDesc *group, int child);
+extern void bx_groups_columns(const BxGroupDesc *group, BxMask *columns);
+extern bool bx_groups_is_unfiltered(const BxRegionPageData *region, int child);
 extern const BxGroupDesc *bx_groups_find(const BxRegionPageData *region,
 										 int child);
 extern const BxGroupDesc *bx_groups_by_generation(const BxRegionPageData *region,
@@ -221,6 +223,9 @@ extern const BxGroupDesc *bx_groups_by_generation(const BxRegionPageData *region
 extern void bx_groups_check(Relation index, BlockNumber blkno,
 							const BxGroupDesc *group, int child,
 							BlockNumber *index_blocks);
+extern void bx_groups_check_gone(Relation index, uint32 region,
+								 const BxGroupDesc *group, BlockNumber blkno,
+								 const char *problem);
 extern void bx_groups_plan(double keys, int width, int first,
 						   BxGroupDesc *group);
 extern void bx_groups_init_page(Page page, uint32 region,
@@ -306,12 +311,14 @@ extern void bx_move_compact(BxRepair *repair);
 
 /* rebuild.c */
 extern void bx_rebuild_index(BxRepair *repair);
+extern bool bx_rebuild_is_affordable(const BxRepair *repair, uint64 bytes);
 extern bool bx_rebuild_is_overfull(const BxNodeDesc *desc,
 								   const BxMeasure *measure, double target);
 extern bool bx_rebuild_wants_summary(uint32 partition, int segments);
 
 /* regroup.c */
 extern void bx_regroup_settle(Relation index, uint32 partition);
+extern BlockNumber bx_regroup_remove_unused(Relation index, uint32 region);
 extern void bx_regroup_partition(BxRepair *repair, uint8 lg_base,
 								 uint32 partition, uint32 npartitions);
 extern bool bx_regroup_is_overfull(const BxGroupDesc *group,

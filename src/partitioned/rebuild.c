@@ -212,15 +212,13 @@ window_slices(const BxRepair *repair)
 }
 
 /*
- * Returns whether a node of nslices slices can be filled in MAX_PASSES passes
- * over the heap; if not, logs a message.
+ * Returns whether filters that need this much memory can be filled in
+ * MAX_PASSES passes over the heap; if not, logs a message.
  */
-static bool
-is_affordable(const Rebuild *rebuild, uint32 nslices)
+bool
+bx_rebuild_is_affordable(const BxRepair *repair, uint64 bytes)
 {
-	const BxRepair *repair = rebuild->repair;
-
-	if (nslices <= (uint64) window_slices(repair) * MAX_PASSES)
+	if (bytes <= (uint64) repair->memory / 8 * 7 * MAX_PASSES)
 		return true;
 	ereport(LOG,
 			(errmsg("filters of index \"%s\" were not rebuilt, because that would read the table more than %d times",
@@ -276,11 +274,14 @@ rebuild_node(void *arg)
 	BxNodeDesc	desc;
 	BxMeasure	measure;
 
-	if (!is_affordable(rebuild, rebuild->node.desc.nslices))
+	if (!bx_rebuild_is_affordable(rebuild->repair,
+								  (uint64) rebuild->node.desc.nslices *
+								  BX_SLICE_SIZE))
 		return;
 	keys = Min(count_keys(rebuild), rebuild->most_keys);
 	plan = bx_filter_plan(keys, target_rate(rebuild), BX_SLICE_ROWS);
-	if (!is_affordable(rebuild, plan.nslices))
+	if (!bx_rebuild_is_affordable(rebuild->repair,
+								  (uint64) plan.nslices * BX_SLICE_SIZE))
 		return;
 	bx_create_shadow(index, &rebuild->node, keys, &rebuild->shadow);
 	BX_PAUSE(BX_PAUSE_PUBLISHED);
@@ -452,13 +453,22 @@ repair_partition(Rebuild *rebuild, uint32 partition, uint32 npartitions,
 }
 
 /*
- * Top callback: completes or reverts a rebuild that has failed.  This includes
- * partitions beyond the end of the heap, which may have been truncated.
+ * Region callback: completes or reverts rebuilds that have failed, and removes
+ * unused groups that a failure has left.  This includes partitions beyond the
+ * end of the heap, which may have been truncated.
  */
 static void
-settle_partition(void *arg, uint32 partition, BlockNumber blkno)
+settle_region(void *arg, uint32 number, BlockNumber blkno,
+			  const BxRegionPageData *region)
 {
-	bx_regroup_settle((Relation) arg, partition);
+	BxRepair   *repair = arg;
+
+	for (int i = 0; i < BX_FANOUT; i++)
+	{
+		if (region->top[i] != 0)
+			bx_regroup_settle(repair->index, number * BX_FANOUT + i);
+	}
+	repair->freed_pages += bx_regroup_remove_unused(repair->index, number);
 }
 
 /* Repairs all partitions of the heap, and reclaims pages. */
@@ -480,8 +490,7 @@ bx_rebuild_index(BxRepair *repair)
 	npartitions = (ranges + BX_RANGES_PER_PARTITION - 1) /
 		BX_RANGES_PER_PARTITION;
 	last_segment = ranges > 0 ? (ranges - 1) / BX_FANOUT : 0;
-	bx_dir_each_top(repair->index, &rebuild.meta, settle_partition,
-					repair->index);
+	bx_dir_each_region(repair->index, &rebuild.meta, settle_region, repair);
 	for (uint32 p = 0; p < npartitions; p++)
 		repair_partition(&rebuild, p, npartitions, last_segment);
 	repair->free_pages = bx_extents_sweep(repair->index, &repair->named_end);

@@ -14,8 +14,8 @@
  *	4. Enter the group in the region page, behind the other groups, so that
  *	   searches use it.
  *	5. Make the shadow the group of the top-level page.
- *	6. If no partition uses the old group any more, remove it from the region
- *	   page, and free its pages.
+ *	6. Remove groups that no partition uses any more from the region page, and
+ *	   free their pages.
  *
  * Steps 2, 4, 5 and 6 hold LockPage on the metapage.  So does an insert that
  * creates a group, from looking at the region page until it enters the group;
@@ -41,9 +41,6 @@
 #include "utils/rel.h"
 
 #include "partitioned.h"
-
-/* As for slices, a filter is not rebuilt if that needs more passes. */
-#define MAX_PASSES			16
 
 typedef struct Regroup
 {
@@ -132,17 +129,6 @@ fill_group(Regroup *regroup, const BxGroupDesc *shadow)
 	bx_column_end(&regroup->column);
 }
 
-/* Copies the region page of a partition. */
-static void
-copy_region(Relation index, uint32 partition, BxRegionPageData *region)
-{
-	uint32		number = partition / BX_FANOUT;
-	BlockNumber index_blocks = 0;
-
-	bx_dir_copy_region(index, bx_dir_region(index, number), number,
-					   &index_blocks, region);
-}
-
 /*
  * Returns whether an existing partition uses a group of region "number": the
  * group is current, or a top-level page refers to it.
@@ -158,7 +144,8 @@ is_group_used(Relation index, uint32 number, const BxRegionPageData *region,
 
 		if (region->top[c] == 0)
 			continue;
-		if (current != NULL && current->generation == group->generation)
+		if (!bx_groups_is_unfiltered(region, c) && current != NULL &&
+			current->generation == group->generation)
 			return true;
 		if (bx_dir_read_top(index, number * BX_FANOUT + c, &top) &&
 			(top.group.generation == group->generation ||
@@ -169,33 +156,43 @@ is_group_used(Relation index, uint32 number, const BxRegionPageData *region,
 }
 
 /*
- * Steps 5 and 6: makes a group, which the region page has already, that of the
- * partition, and removes the old one if no other partition uses it.  Returns
- * the number of pages that have been freed.
+ * Step 6: removes the groups of a region that no partition uses, and frees
+ * their pages.  Returns the number of these pages.
  */
-static uint32
-switch_group(Relation index, uint32 partition, const BxGroupDesc *old,
-			 const BxGroupDesc *group)
+BlockNumber
+bx_regroup_remove_unused(Relation index, uint32 region)
 {
-	BxRegionPageData *region = palloc(sizeof(BxRegionPageData));
-	BxRegionChange change = {.removed = old->generation};
-	BxGroupDesc none = {0};
-	bool		unused;
+	BxRegionPageData *copy = palloc(sizeof(BxRegionPageData));
+	BlockNumber index_blocks = 0;
+	BlockNumber freed = 0;
+	bool		found = true;
 
-	LockPage(index, BX_METAPAGE_BLKNO, ExclusiveLock);
-	bx_dir_set_group(index, partition, group, &none);
-	copy_region(index, partition, region);
-	unused = old->width > 0 &&
-		bx_groups_by_generation(region, old->generation) != NULL &&
-		!is_group_used(index, partition / BX_FANOUT, region, old);
-	if (unused)
-		bx_dir_update_region(index, partition, &change);
-	UnlockPage(index, BX_METAPAGE_BLKNO, ExclusiveLock);
-	pfree(region);
-	if (!unused)
-		return 0;
-	bx_extents_free(index, old->start, bx_groups_pages(old));
-	return bx_groups_pages(old);
+	/* a group is removed from the region page before its pages are freed */
+	while (found)
+	{
+		BxGroupDesc unused = {0};
+
+		found = false;
+		LockPage(index, BX_METAPAGE_BLKNO, ExclusiveLock);
+		if (!bx_dir_read_region(index, region, &index_blocks, copy))
+			copy->ngroups = 0;
+		for (uint32 i = 0; i < copy->ngroups && !found; i++)
+		{
+			if (!is_group_used(index, region, copy, &copy->group[i]))
+			{
+				BxRegionChange change = {.removed = copy->group[i].generation};
+
+				unused = copy->group[i];
+				bx_dir_update_region(index, region * BX_FANOUT, &change);
+				found = true;
+			}
+		}
+		UnlockPage(index, BX_METAPAGE_BLKNO, ExclusiveLock);
+		bx_extents_free(index, unused.start, bx_groups_pages(&unused));
+		freed += bx_groups_pages(&unused);
+	}
+	pfree(copy);
+	return freed;
 }
 
 /*
@@ -208,7 +205,7 @@ bx_regroup_settle(Relation index, uint32 partition)
 	BxTopPageData top;
 	BxRegionPageData *region;
 	BxGroupDesc none = {0};
-	const BxGroupDesc *entered;
+	const BxGroupDesc *entered = NULL;
 	BlockNumber index_blocks = 0;
 	BlockNumber blkno;
 
@@ -217,43 +214,25 @@ bx_regroup_settle(Relation index, uint32 partition)
 	bx_dir_tops(index, partition, 1, &blkno);
 	bx_groups_check(index, blkno, &top.group_shadow, partition % BX_FANOUT,
 					&index_blocks);
-	if (top.group.width > 0)
-		bx_groups_check(index, blkno, &top.group, partition % BX_FANOUT,
-						&index_blocks);
 	region = palloc(sizeof(BxRegionPageData));
-	copy_region(index, partition, region);
-	entered = bx_groups_by_generation(region, top.group_shadow.generation);
-	if (entered != NULL)
-		switch_group(index, partition, &top.group, entered);
-	else
-	{
-		LockPage(index, BX_METAPAGE_BLKNO, ExclusiveLock);
-		bx_dir_set_group(index, partition, NULL, &none);
-		UnlockPage(index, BX_METAPAGE_BLKNO, ExclusiveLock);
+	LockPage(index, BX_METAPAGE_BLKNO, ExclusiveLock);
+	if (bx_dir_read_region(index, partition / BX_FANOUT, &index_blocks, region))
+		entered = bx_groups_by_generation(region, top.group_shadow.generation);
+	bx_dir_set_group(index, partition, entered, &none);
+	UnlockPage(index, BX_METAPAGE_BLKNO, ExclusiveLock);
+	if (entered == NULL)
 		bx_extents_free(index, top.group_shadow.start,
 						bx_groups_pages(&top.group_shadow));
-	}
 	pfree(region);
 }
 
-/*
- * Returns whether a filter can be built in MAX_PASSES passes over the heap; if
- * not, logs a message.
- */
+/* Returns whether there is enough memory to build the filter in a group. */
 static bool
 is_affordable(const Regroup *regroup, const BxGroupDesc *group)
 {
-	const BxRepair *repair = regroup->repair;
-
-	if (bx_column_size(group, bx_groups_pages(group)) <=
-		(uint64) repair->memory / 8 * 7 * MAX_PASSES)
-		return true;
-	ereport(LOG,
-			(errmsg("filters of index \"%s\" were not rebuilt, because that would read the table more than %d times",
-					RelationGetRelationName(repair->index), MAX_PASSES),
-			 errhint("Consider increasing the configuration parameter \"%s\".",
-					 "maintenance_work_mem")));
-	return false;
+	return bx_rebuild_is_affordable(regroup->repair,
+									bx_column_size(group,
+												   bx_groups_pages(group)));
 }
 
 /* Rebuilds a filter, in the steps described at the top of this file. */
@@ -265,6 +244,7 @@ rebuild_group(void *arg)
 	uint32		partition = regroup->partition;
 	BxGroupDesc group;
 	BxGroupMeasure measure;
+	BxGroupDesc none = {0};
 	BxRegionChange change = {.group = &group,.is_filtered = true};
 	double		keys;
 
@@ -294,9 +274,12 @@ rebuild_group(void *arg)
 	bx_dir_update_region(index, partition, &change);
 	UnlockPage(index, BX_METAPAGE_BLKNO, ExclusiveLock);
 	BX_PAUSE(BX_PAUSE_GROUP_ENTERED);
-	regroup->repair->freed_pages += switch_group(index, partition,
-												 &regroup->top.group, &group);
+	LockPage(index, BX_METAPAGE_BLKNO, ExclusiveLock);
+	bx_dir_set_group(index, partition, &group, &none);
+	UnlockPage(index, BX_METAPAGE_BLKNO, ExclusiveLock);
 	regroup->repair->groups++;
+	regroup->repair->freed_pages +=
+		bx_regroup_remove_unused(index, partition / BX_FANOUT);
 }
 
 static void
@@ -369,10 +352,10 @@ bx_regroup_partition(BxRepair *repair, uint8 lg_base, uint32 partition,
 	if (npartitions > 1 && bx_dir_read_top(index, partition, &regroup->top))
 	{
 		bx_dir_tops(index, partition, 1, &blkno);
-		copy_region(index, partition, region);
+		(void) bx_dir_read_region(index, partition / BX_FANOUT, &index_blocks,
+								  region);
 		unfiltered = regroup->top.group.width == 0 ||
-			(region->unfiltered[partition % BX_FANOUT / 8] &
-			 (1 << (partition % 8)));
+			bx_groups_is_unfiltered(region, partition % BX_FANOUT);
 		if (regroup->top.group.width > 0)
 			bx_groups_check(index, blkno, &regroup->top.group,
 							partition % BX_FANOUT, &index_blocks);

@@ -380,24 +380,17 @@ find_live_columns(const BxRegionPageData *region, BxMask *live)
 {
 	BxMask		rest;
 
+	bx_mask_fill(&rest, false);
 	for (int c = 0; c < BX_FANOUT; c++)
 	{
-		if (c % 8 == 0)
-			rest.byte[c / 8] = ~region->unfiltered[c / 8];
-		if (region->top[c] == 0)
-			rest.byte[c / 8] &= ~(1 << (c % 8));
+		if (region->top[c] != 0 && !bx_groups_is_unfiltered(region, c))
+			bx_mask_set(&rest, c);
 	}
 	for (int i = (int) region->ngroups - 1; i >= 0; i--)
 	{
-		const BxGroupDesc *group = &region->group[i];
-
-		bx_mask_fill(&live[i], false);
-		for (int c = group->first; c < group->first + group->width; c++)
-		{
-			if (bx_mask_test(&rest, c))
-				bx_mask_set(&live[i], c);
-			rest.byte[c / 8] &= ~(1 << (c % 8));
-		}
+		bx_groups_columns(&region->group[i], &live[i]);
+		bx_mask_and(&live[i], &rest);
+		bx_mask_remove(&rest, &live[i]);
 	}
 	return bx_mask_is_empty(&rest);
 }
@@ -460,23 +453,6 @@ probe_group_page(SearchState *state, const OpenGroup *open, int first)
 }
 
 /*
- * Raises an error if the descriptor of a group is still in its region page,
- * although a page at blkno does not match it.
- */
-static void
-check_group_is_gone(SearchState *state, const OpenGroup *open,
-					BlockNumber blkno)
-{
-	BxRegionPageData *region = palloc(sizeof(BxRegionPageData));
-
-	bx_dir_copy_region(state->index, bx_dir_region(state->index, open->region),
-					   open->region, &state->index_blocks, region);
-	if (bx_groups_by_generation(region, open->desc->generation) != NULL)
-		bx_page_corrupted(state->index, blkno, BX_WRONG_PAGE);
-	pfree(region);
-}
-
-/*
  * Probes all groups of a region.  Returns false if a group was replaced
  * meanwhile; then the caller must copy the region page and probe again.
  */
@@ -512,9 +488,11 @@ try_probe_region(SearchState *state, uint32 number,
 			next = probe_group_page(state, &open, p);
 			if (next < 0)
 			{
-				check_group_is_gone(state, &open, open.desc->start +
-									group_page(open.desc,
-											   &state->probes[BX_LEVEL_GROUP][p]));
+				bx_groups_check_gone(state->index, number, open.desc,
+									 open.desc->start +
+									 group_page(open.desc,
+												&state->probes[BX_LEVEL_GROUP][p]),
+									 BX_WRONG_PAGE);
 				return false;
 			}
 			p = next;
@@ -531,14 +509,14 @@ try_probe_region(SearchState *state, uint32 number,
 static void
 probe_region(SearchState *state, uint32 number, BxMask *matching)
 {
-	BlockNumber blkno = bx_dir_region(state->index, number);
 	BxRegionPageData *region = palloc(sizeof(BxRegionPageData));
 	int			n = state->search->query->nelements;
 
 	do
 	{
-		bx_dir_copy_region(state->index, blkno, number, &state->index_blocks,
-						   region);
+		if (!bx_dir_read_region(state->index, number, &state->index_blocks,
+								region))
+			memset(region, 0, sizeof(*region)); /* no partition exists */
 	} while (!try_probe_region(state, number, region));
 	pfree(region);
 	for (int i = 0; i < n; i++)
@@ -609,7 +587,7 @@ search_region(SearchState *state, uint32 number, uint32 n, BlockNumber *tops)
 	uint32		kept = 0;
 
 	bx_mask_fill(&matching, true);
-	if (n > 1 && bx_dir_region(state->index, number) != 0)
+	if (n > 1)
 		probe_region(state, number, &matching);
 	else
 	{

@@ -83,8 +83,7 @@ add_group_filter(StatsState *state, uint32 number, int child,
 	FilterSums *sums = &state->sums[BX_LEVEL_GROUP];
 	BxGroupMeasure measure;
 
-	if (group == NULL ||
-		(region->unfiltered[child / 8] & (1 << (child % 8))) != 0)
+	if (group == NULL || bx_groups_is_unfiltered(region, child))
 		state->stats->partitioned.unfiltered++;
 	else if (bx_groups_measure(state->index, number, group,
 							   child - group->first, state->strategy,

@@ -90,7 +90,7 @@ test_single_children(void)
 }
 
 static void
-test_and_or(void)
+test_set_operations(void)
 {
 	for (int round = 0; round < 2000; round++)
 	{
@@ -116,6 +116,12 @@ test_and_or(void)
 		for (int c = 0; c < BX_MASK_BITS; c++)
 			model.has[c] = model_a.has[c] || model_b.has[c];
 		compare(&result, &model);
+
+		result = a;
+		bx_mask_remove(&result, &b);
+		for (int c = 0; c < BX_MASK_BITS; c++)
+			model.has[c] = model_a.has[c] && !model_b.has[c];
+		compare(&result, &model);
 	}
 }
 
@@ -124,6 +130,6 @@ main(void)
 {
 	test_fill();
 	test_single_children();
-	test_and_or();
+	test_set_operations();
 	return finish();
 }
