@@ -31,11 +31,16 @@
 #define BX_PAUSE_SEARCH_GROUP	11	/* search: a page of a group is pinned */
 #define BX_PAUSE_GROUP_MADE		12	/* insert: group allocated, not yet
 									 * published */
-#define BX_PAUSE_GROUP_SHADOW	13	/* rebuild: shadow of a group published */
-#define BX_PAUSE_GROUP_FILLED	14	/* rebuild: shadow of a group filled, not
-									 * entered in the region page */
-#define BX_PAUSE_GROUP_ENTERED	15	/* rebuild: entered in the region page,
-									 * still a shadow in the top-level page */
+#define BX_PAUSE_GROUP_SHADOW	13	/* regroup: published as the shadow of a
+									 * partition */
+#define BX_PAUSE_GROUP_FILLED	14	/* regroup: filled, not entered in the
+									 * region page */
+#define BX_PAUSE_GROUP_ENTERED	15	/* regroup: entered in the region page,
+									 * still a shadow in top-level pages */
+#define BX_PAUSE_GROUP_SWITCHED	16	/* regroup: no longer a shadow of a
+									 * partition */
+#define BX_PAUSE_MERGE_PLANNED	17	/* merge: region page copied, nothing
+									 * published */
 
 #ifdef BX_DEBUG_PAUSES
 

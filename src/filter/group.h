@@ -123,6 +123,38 @@ bx_group_add(uint8_t *line, int nrows, int nprobes, uint64_t lh)
 	}
 }
 
+/*
+ * Merging copies the filters of a group to a group that is at least as wide
+ * and may have more or fewer blocks: the larger number of blocks must be a
+ * multiple of the smaller one.  The block of a key is hash * nblocks / 2^32,
+ * so with m times as many blocks, the keys of block b belong to the blocks
+ * m * b .. m * b + m - 1.  Therefore, if the new group has more blocks, block
+ * b is copied to all of these; if it has fewer, these are ORed into block b.
+ * The new filters match every key that the old ones match.
+ */
+
+/* Returns whether filters of "from" blocks can be copied to "to" blocks. */
+static inline bool
+bx_group_can_copy(uint32_t from, uint32_t to)
+{
+	return from > to ? from % to == 0 : to % from == 0;
+}
+
+/*
+ * Returns the first block of "to" blocks that has keys of the given block of
+ * "from" blocks.  For block + 1, this is the end of these blocks if there are
+ * several, that is, if to > from.
+ */
+static inline uint32_t
+bx_group_block_of(uint32_t block, uint32_t from, uint32_t to)
+{
+	return (uint32_t) ((uint64_t) block * to / from);
+}
+
+extern void bx_group_merge(const char *from, int from_width,
+						   uint32_t from_block, const BxMask *columns,
+						   char *to, int to_width, uint32_t to_block,
+						   int to_column, int nrows);
 extern void bx_group_put_column(const uint8_t *lines, uint32_t nlines,
 								int nrows, int width, int column,
 								char *content);

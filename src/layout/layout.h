@@ -79,7 +79,12 @@ typedef struct BxUnitResult
 			bool		filtered;	/* has a valid filter in its group */
 			float		group_rate; /* rate of that filter */
 
-			uint32		max_width;	/* in the first entry: of groups */
+			BxGroupDesc own_group;	/* a group for this partition alone, if it
+									 * has too many keys for the other */
+
+			/* in the first entry; protected by the mutex until chosen */
+			uint32		max_width;	/* of groups */
+			uint32		like;	/* their blocks; see bx_groups_plan() */
 
 			/* in the entry of the first partition of a group */
 			uint32		group_state;	/* protected by the mutex; see
@@ -157,6 +162,7 @@ typedef struct BxRepair
 	uint32		segments;		/* segments rebuilt */
 	uint32		summaries;
 	uint32		groups;			/* filters of partitions rebuilt */
+	uint32		merges;			/* groups of such filters merged or shrunk */
 	uint32		pages;			/* pages of filters rebuilt (layout block) */
 	uint32		failures;
 	BlockNumber freed_pages;	/* pages of the filters that were replaced */

@@ -306,6 +306,6 @@ bx_repair_index(const BxLayout *layout, Relation heap, Relation index,
 			(errmsg("index \"%s\": rebuilt the filters of %u segments, %u summaries, %u partitions and %u pages",
 					RelationGetRelationName(index), repair->segments,
 					repair->summaries, repair->groups, repair->pages),
-			 errdetail("%u rebuilds failed, and %u pages are free for reuse.",
-					   repair->failures, repair->free_pages)));
+			 errdetail("%u rebuilds failed, %u groups of filters were merged, and %u pages are free for reuse.",
+					   repair->failures, repair->merges, repair->free_pages)));
 }

@@ -58,24 +58,28 @@ bx_partitioned_build_plan(BxBuild *build, BxMetaPageData *meta)
 }
 
 /*
- * Chooses the maximum width of groups, unless another participant has chosen
- * it for all before: the filters of that many partitions with
- * the given number of keys fit into an eighth of the shared buffers, because
- * every partition writes to all pages of its group.
+ * Chooses the maximum width of groups and the number that their blocks are
+ * related to, unless another participant has chosen them for all before.  The
+ * filters of that many partitions with the given number of keys fit into an
+ * eighth of the shared buffers, because every partition writes to all pages of
+ * its group.
  */
 static void
-choose_max_width(BxBuildShared *shared, double keys)
+choose_group_size(BxBuildShared *shared, double keys)
 {
-	uint32	   *chosen = &shared->results[0].partition.max_width;
+	BxUnitResult *chosen = &shared->results[0];
 	int			width = BX_BUILD_WIDTH;
 	BxGroupDesc group;
 
-	bx_groups_plan(keys, width, 0, &group);
+	bx_groups_plan(keys, 0, width, 0, &group);
 	while (width > 1 && bx_group_pages(group.nblocks, width) > NBuffers / 8)
 		width /= 2;
 	SpinLockAcquire(&shared->mutex);
-	if (*chosen == 0)
-		*chosen = width;
+	if (chosen->partition.max_width == 0)
+	{
+		chosen->partition.max_width = width;
+		chosen->partition.like = group.nblocks;
+	}
 	SpinLockRelease(&shared->mutex);
 }
 
@@ -98,11 +102,20 @@ first_of_group(const BxBuildShared *shared, uint32 partition, int *width)
 	return partition;
 }
 
+/* Allocates the pages of a group, all zero. */
+static void
+make_group(PartitionedBuild *pb, BxGroupDesc *group)
+{
+	group->generation =
+		pg_atomic_fetch_add_u32(&pb->build->shared->next_generation, 1);
+	group->start = bx_page_extend(pb->build->index, bx_groups_pages(group));
+}
+
 /*
  * Gets the descriptor of the group of the current partition.  The participant
  * that is first in need of a group creates it, with the size for the number of
- * keys of its own partition; the pages are all zero.  The other participants
- * wait meanwhile.
+ * keys of its own partition.  The other participants wait meanwhile.  A
+ * partition that has too many keys for this size gets a group of its own.
  */
 static void
 get_group(PartitionedBuild *pb, double keys, BxGroupDesc *group)
@@ -112,8 +125,10 @@ get_group(PartitionedBuild *pb, double keys, BxGroupDesc *group)
 	uint32		first;
 	BxUnitResult *entry;
 	uint32		state;
+	uint32		like;
 
-	choose_max_width(shared, keys);
+	choose_group_size(shared, keys);
+	like = shared->results[0].partition.like;
 	first = first_of_group(shared, pb->partition, &width);
 	entry = &shared->results[first];
 	for (;;)
@@ -130,18 +145,21 @@ get_group(PartitionedBuild *pb, double keys, BxGroupDesc *group)
 	}
 	if (state == GROUP_NONE)
 	{
-		bx_groups_plan(keys, width, first % BX_FANOUT,
+		bx_groups_plan(keys, like, width, first % BX_FANOUT,
 					   &entry->partition.group);
-		entry->partition.group.generation =
-			pg_atomic_fetch_add_u32(&shared->next_generation, 1);
-		entry->partition.group.start =
-			bx_page_extend(pb->build->index,
-						   bx_groups_pages(&entry->partition.group));
+		make_group(pb, &entry->partition.group);
 		SpinLockAcquire(&shared->mutex);
 		entry->partition.group_state = GROUP_READY;
 		SpinLockRelease(&shared->mutex);
 	}
-	*group = entry->partition.group;
+	bx_groups_plan(keys, like, 1, pb->partition % BX_FANOUT, group);
+	if (group->nblocks <= entry->partition.group.nblocks)
+		*group = entry->partition.group;
+	else
+	{
+		make_group(pb, group);
+		shared->results[pb->partition].partition.own_group = *group;
+	}
 }
 
 /* Returns whether there is enough memory for a filter in such a group. */
@@ -185,7 +203,7 @@ start_column(PartitionedBuild *pb)
 	double		keys = expect_partition_keys(pb);
 	BxGroupDesc group;
 
-	bx_groups_plan(keys, 1, 0, &group);
+	bx_groups_plan(keys, 0, 1, 0, &group);
 	pb->grouped = is_column_affordable(pb, &group);
 	if (!pb->grouped)
 		return;
@@ -384,6 +402,19 @@ bx_partitioned_build_unit(BxBuild *build, BxUnitResult *result)
 	pb->started = false;
 }
 
+/* Enters a group in the region page of a partition, and logs its pages. */
+static void
+publish_group(BxBuild *build, BxMetaPageData *meta, uint32 partition,
+			  BxRegionChange *change, const BxGroupDesc *group)
+{
+	change->group = group;
+	meta->stats.partitioned.groups++;
+	if (RelationNeedsWAL(build->index))
+		log_newpage_range(build->index, MAIN_FORKNUM, group->start,
+						  group->start + bx_groups_pages(group), true);
+	bx_dir_publish_top(build->index, meta, partition, change);
+}
+
 /*
  * Enters a partition in its region page, and its group if no other partition
  * has entered it: *entered is 1 + the first partition of the last group.
@@ -396,19 +427,32 @@ publish_partition(BxBuild *build, BxMetaPageData *meta, uint32 partition,
 	BxRegionChange change = {.top = result->block};
 	int			width;
 	uint32		first = first_of_group(build->shared, partition, &width);
-	const BxGroupDesc *group = &build->shared->results[first].partition.group;
 
-	change.is_filtered = result->partition.filtered;
+	change.is_filtered = result->partition.filtered &&
+		result->partition.own_group.width == 0;
 	if (change.is_filtered && *entered != first + 1)
 	{
-		change.group = group;
 		*entered = first + 1;
-		meta->stats.partitioned.groups++;
-		if (RelationNeedsWAL(build->index))
-			log_newpage_range(build->index, MAIN_FORKNUM, group->start,
-							  group->start + bx_groups_pages(group), true);
+		publish_group(build, meta, partition, &change,
+					  &build->shared->results[first].partition.group);
 	}
-	bx_dir_publish_top(build->index, meta, partition, &change);
+	else
+		bx_dir_publish_top(build->index, meta, partition, &change);
+}
+
+/*
+ * Enters the group that a partition has for itself, if it has one: after the
+ * wide groups, so that it is the current one.
+ */
+static void
+publish_own_group(BxBuild *build, BxMetaPageData *meta, uint32 partition)
+{
+	const BxUnitResult *result = &build->shared->results[partition];
+	BxRegionChange change = {.is_filtered = true};
+
+	if (result->partition.filtered && result->partition.own_group.width > 0)
+		publish_group(build, meta, partition, &change,
+					  &result->partition.own_group);
 }
 
 /* Enters the partitions in the directory, and combines their statistics. */
@@ -443,6 +487,8 @@ bx_partitioned_build_publish(BxBuild *build, BxMetaPageData *meta)
 		summary_rates += result->partition.summary_rate;
 		group_rates += result->partition.group_rate;
 	}
+	for (uint64 unit = 0; unit < build->shared->nunits; unit++)
+		publish_own_group(build, meta, unit);
 	if (stats->parts > 0)
 	{
 		stats->range_keys = keys / stats->parts;

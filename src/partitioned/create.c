@@ -109,19 +109,24 @@ bx_create_copy(Relation index, const BxNode *node, BlockNumber end,
 }
 
 /*
- * Allocates and writes the pages of a group, without bits, and sets its start
- * and a new generation; see make_slices.
+ * Allocates the pages of a group, and sets its start and a new generation; see
+ * make_slices.
  */
 static void
-make_group(Relation index, BxMetaPageData *meta, uint32 region,
-		   BxGroupDesc *group)
+take_group(Relation index, BxMetaPageData *meta, BxGroupDesc *group)
+{
+	group->generation = meta->partitioned.next_generation++;
+	group->start = bx_extents_take(index, meta, bx_groups_pages(group));
+	bx_meta_write(index, meta);
+}
+
+/* Writes the pages of a new group, without bits. */
+static void
+write_empty_group(Relation index, uint32 region, const BxGroupDesc *group)
 {
 	PGAlignedBlock image;
 	uint32		npages = bx_groups_pages(group);
 
-	group->generation = meta->partitioned.next_generation++;
-	group->start = bx_extents_take(index, meta, npages);
-	bx_meta_write(index, meta);
 	for (uint32 i = 0; i < npages; i++)
 	{
 		CHECK_FOR_INTERRUPTS();
@@ -131,23 +136,22 @@ make_group(Relation index, BxMetaPageData *meta, uint32 region,
 }
 
 /*
- * Creates a group of width 1 for a partition, planned for the given number of
- * keys, and publishes it in the top-level page as the shadow of the
- * partition's group.  Call it with no content lock held; it acquires and
- * releases LockPage on the metapage.
+ * Allocates and writes the pages of a group, without bits, and sets its start
+ * and generation.  Only VACUUM calls this, which also is the only one that
+ * searches for pages that are allocated and not named.  Therefore LockPage on
+ * the metapage is held for the allocation only, and the pages, which can be
+ * thousands, are written without it.
  */
 void
-bx_create_group_shadow(Relation index, uint32 partition, double keys,
-					   BxGroupDesc *shadow)
+bx_create_group(Relation index, uint32 region, BxGroupDesc *group)
 {
 	BxMetaPageData meta;
 
-	bx_groups_plan(keys, 1, partition % BX_FANOUT, shadow);
 	LockPage(index, BX_METAPAGE_BLKNO, ExclusiveLock);
 	bx_meta_read(index, &meta);
-	make_group(index, &meta, partition / BX_FANOUT, shadow);
-	bx_dir_set_group(index, partition, NULL, shadow);
+	take_group(index, &meta, group);
 	UnlockPage(index, BX_METAPAGE_BLKNO, ExclusiveLock);
+	write_empty_group(index, region, group);
 }
 
 /*
@@ -240,7 +244,7 @@ plan_group(const BxRegionPageData *region, uint32 partition, double keys,
 		for (int c = first; fits && c < first + width; c++)
 			fits = bx_groups_find(region, c) == NULL &&
 				(c == child || region->top[c] == 0);
-		bx_groups_plan(keys, width, first, group);
+		bx_groups_plan(keys, bx_groups_like(region), width, first, group);
 		if (fits && bx_groups_pages(group) <= BX_INSERT_PAGES)
 			return true;
 	}
@@ -275,7 +279,8 @@ provide_group(Relation index, BxMetaPageData *meta, uint32 partition,
 						keys_of_partition_before(index, partition,
 												 keys_per_range), group))
 	{
-		make_group(index, meta, number, group);
+		take_group(index, meta, group);
+		write_empty_group(index, number, group);
 		BX_PAUSE(BX_PAUSE_GROUP_MADE);
 		change->group = group;
 	}

@@ -18,16 +18,23 @@
 
 #include "access/xloginsert.h"
 #include "miscadmin.h"
+#include "port/pg_bitutils.h"
 #include "utils/rel.h"
 
 #include "partitioned.h"
 
 /*
- * The fill of a partition's filter is measured in up to MEASURED_PAGES pages
- * of its group, and there in up to MEASURED_BLOCKS blocks.
+ * The fill of a partition's filter is measured in up to MEASURED_BLOCKS blocks,
+ * of which up to BLOCKS_OF_PAGE are on the same page.
  */
-#define MEASURED_PAGES		8
-#define MEASURED_BLOCKS		8
+#define MEASURED_BLOCKS		64
+#define BLOCKS_OF_PAGE		8
+
+/*
+ * A filter may have this fraction of the blocks that it should have.  At 0.85
+ * its rate is 1.7 times the target, but otherwise its size would double.
+ */
+#define LEAST_BLOCKS		0.85
 
 /* Returns the number of pages of a group; 0 if there is none. */
 uint32
@@ -138,17 +145,53 @@ bx_groups_check_gone(Relation index, uint32 region, const BxGroupDesc *group,
 }
 
 /*
+ * Returns what bx_groups_plan() needs to know of the other groups of a region.
+ */
+uint32
+bx_groups_like(const BxRegionPageData *region)
+{
+	return region->ngroups > 0 ? region->group[0].nblocks : 0;
+}
+
+/*
+ * Returns the number of blocks of a filter that needs n of them.  "like" is the
+ * number of blocks of another group of the region, or 0: the result is like *
+ * 2^k, where k may be negative, so that VACUUM can merge the groups.  Without
+ * other groups n is rounded to five binary digits, so that it can be halved
+ * often.
+ */
+static uint32
+round_blocks(uint32 n, uint32 like)
+{
+	uint32		blocks = like;
+
+	if (like == 0)
+	{
+		int			shift = Max(pg_leftmost_one_pos32(n) - 4, 0);
+
+		return ((n + (UINT64CONST(1) << shift) / 2) >> shift) << shift;
+	}
+	while (blocks % 2 == 0 && blocks / 2 >= n * LEAST_BLOCKS)
+		blocks /= 2;
+	while (blocks < n * LEAST_BLOCKS && blocks <= PG_UINT32_MAX / 2)
+		blocks *= 2;
+	return blocks;
+}
+
+/*
  * Initializes the descriptor of a group for the given number of keys per
- * partition.  The caller sets start and generation.
+ * partition; see round_blocks() for "like".  The caller sets start and
+ * generation.
  */
 void
-bx_groups_plan(double keys, int width, int first, BxGroupDesc *group)
+bx_groups_plan(double keys, uint32 like, int width, int first,
+			   BxGroupDesc *group)
 {
 	BxPlan		plan = bx_filter_plan(keys, BX_GROUP_RATE, BX_SLICE_ROWS);
 
 	memset(group, 0, sizeof(*group));
-	group->nblocks = plan.nslices;
-	group->nprobes = plan.nprobes;
+	group->nblocks = round_blocks(plan.nslices, like);
+	group->nprobes = BX_GROUP_PROBES;
 	group->keys = (uint32) Min(ceil(keys), (double) PG_UINT32_MAX);
 	group->width = width;
 	group->first = first;
@@ -262,6 +305,33 @@ bx_groups_write(Relation index, uint32 region, const BxGroupDesc *group,
 	}
 }
 
+/* ORs "content" into a page of a group, and logs the page. */
+void
+bx_groups_merge_page(Relation index, uint32 region, const BxGroupDesc *group,
+					 uint32 number, const char *content,
+					 BufferAccessStrategy strategy)
+{
+	BlockNumber blkno = group->start + number;
+	Buffer		buffer = ReadBufferExtended(index, MAIN_FORKNUM, blkno,
+											RBM_NORMAL, strategy);
+	Page		page = BufferGetPage(buffer);
+	char	   *target = BxPageGetContent(page);
+
+	LockBuffer(buffer, BUFFER_LOCK_EXCLUSIVE);
+	bx_page_check(index, buffer, BX_PAGE_GROUP);
+	if (!bx_groups_is_page(page, region, group, number))
+		bx_page_corrupted(index, blkno, BX_WRONG_PAGE);
+	START_CRIT_SECTION();
+	for (int i = 0; i < BX_SLICE_SIZE; i++)
+		target[i] |= content[i];
+	((PageHeader) page)->pd_lower = BX_SLICE_LOWER_FULL;
+	MarkBufferDirty(buffer);
+	if (RelationNeedsWAL(index))
+		log_newpage_buffer(buffer, true);
+	END_CRIT_SECTION();
+	UnlockReleaseBuffer(buffer);
+}
+
 /*
  * Estimates the keys and the false-positive rate of a partition's filter from
  * its fill in some blocks.  Returns false if a page is not that of the group:
@@ -273,7 +343,8 @@ bx_groups_measure(Relation index, uint32 region, const BxGroupDesc *group,
 				  BxGroupMeasure *measure)
 {
 	uint32		per_page = bx_group_page_blocks(group->width);
-	uint32		npages = Min(bx_groups_pages(group), MEASURED_PAGES);
+	uint32		most = Min(per_page, BLOCKS_OF_PAGE);
+	uint32		npages = Min(bx_groups_pages(group), MEASURED_BLOCKS / most);
 	uint32		nblocks = 0;
 
 	memset(measure, 0, sizeof(*measure));
@@ -285,7 +356,7 @@ bx_groups_measure(Relation index, uint32 region, const BxGroupDesc *group,
 		Buffer		buffer = bx_groups_read(index, region, group, number,
 											strategy, &problem);
 
-		n = Min(n, MEASURED_BLOCKS);
+		n = Min(n, most);
 		for (uint32 block = 0; problem == NULL && block < n; block++)
 		{
 			int			bits = bx_group_count(BxPageGetContent(BufferGetPage(buffer)),

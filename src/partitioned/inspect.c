@@ -29,6 +29,8 @@ typedef struct WalkState
 	Relation	index;
 	const BxMetaPageData *meta;
 	bool		has_filters;	/* partitions should have filters in groups */
+	uint32		shadow_group;	/* generation of the last group that was shown
+								 * as a shadow */
 	BxPartCallback callback;
 	void	   *arg;
 } WalkState;
@@ -94,8 +96,9 @@ show_shadow(WalkState *state, BlockNumber start, uint32 npages)
 }
 
 /*
- * Shows the shadows of a partition.  The pages of a group that is a shadow,
- * and that the region page has already, have been shown with the group.
+ * Shows the shadows of a partition.  If a group is the shadow of several
+ * partitions, its pages are shown with the first of them; if the region page
+ * has the group already, they have been shown with the groups.
  */
 static void
 show_shadows(WalkState *state, uint32 partition, BlockNumber blkno,
@@ -111,8 +114,10 @@ show_shadows(WalkState *state, uint32 partition, BlockNumber blkno,
 	bx_groups_check(state->index, blkno, group, partition % BX_FANOUT,
 					&index_blocks);
 	show_shadow(state, group->start,
+				group->generation == state->shadow_group ||
 				bx_groups_by_generation(region, group->generation) != NULL ?
 				0 : bx_groups_pages(group));
+	state->shadow_group = group->generation;
 }
 
 /*
@@ -133,7 +138,7 @@ show_filter(WalkState *state, uint32 partition, const BxRegionPageData *region)
 							   child - group->first, NULL, &measure))
 	{
 		part.measure.all_keys = measure.keys;
-		part.overfull = bx_regroup_is_overfull(group, &measure);
+		part.overfull = bx_refilter_is_overfull(group, &measure);
 	}
 	else
 	{
@@ -235,6 +240,7 @@ typedef struct ClaimState
 	BlockNumber index_blocks;
 	uint32		newest_generation;	/* the largest one that was found */
 	BlockNumber newest_blkno;	/* where it was found */
+	BxGroupDesc shadow_group;	/* the last group that was claimed as a shadow */
 } ClaimState;
 
 /* Remembers a generation that was found at blkno. */
@@ -287,7 +293,8 @@ claim_group(ClaimState *state, BlockNumber blkno, const BxGroupDesc *group)
 
 /*
  * Verifies the groups of a top-level page at blkno, and claims the pages of
- * those that the region page does not know.  Inserters must set their bits in
+ * those that the region page does not know.  A group can be the shadow of
+ * several partitions, one after the other.  Inserters must set their bits in
  * the filter that searches read.
  */
 static void
@@ -310,8 +317,12 @@ claim_groups_of_top(ClaimState *state, uint32 partition, BlockNumber blkno,
 		}
 		bx_groups_check(state->check->index, blkno, groups[i], child,
 						&state->index_blocks);
-		if (bx_groups_by_generation(region, groups[i]->generation) == NULL)
+		if (bx_groups_by_generation(region, groups[i]->generation) == NULL &&
+			memcmp(groups[i], &state->shadow_group, sizeof(nothing)) != 0)
+		{
 			claim_group(state, blkno, groups[i]);
+			state->shadow_group = *groups[i];
+		}
 	}
 	if (!bx_groups_is_unfiltered(region, child) &&
 		(current == NULL ||
@@ -774,24 +785,25 @@ expect_groups(const BxTableModel *model, double partition_pages,
 			  double partitions, BxStats *stats)
 {
 	double		keys = model->keys(model, partition_pages);
-	BxPlan		plan = bx_filter_plan(keys, BX_GROUP_RATE, BX_SLICE_ROWS);
+	BxGroupDesc plan;
 	double		pages = 0;
 
 	stats->partitioned.unfiltered = partitions;
 	if (partitions < 2)
 		return 0;
+	bx_groups_plan(keys, 0, 1, 0, &plan);
 	for (double rest = partitions; rest > 0;)
 	{
 		int			width = BX_BUILD_WIDTH;
 
 		while (width > rest)
 			width /= 2;
-		pages += bx_group_pages(plan.nslices, width);
+		pages += bx_group_pages(plan.nblocks, width);
 		rest -= width;
 		stats->partitioned.groups++;
 	}
 	stats->partitioned.unfiltered = 0;
-	stats->partitioned.group_rate = bx_filter_rate(keys, plan.nslices,
+	stats->partitioned.group_rate = bx_filter_rate(keys, plan.nblocks,
 												   BX_SLICE_ROWS, plan.nprobes);
 	return pages;
 }

@@ -164,8 +164,8 @@ extern void bx_create_shadow(Relation index, const BxNode *node, double keys,
 							 BxNode *shadow);
 extern bool bx_create_copy(Relation index, const BxNode *node,
 						   BlockNumber end, BxNode *shadow);
-extern void bx_create_group_shadow(Relation index, uint32 partition,
-								   double keys, BxGroupDesc *shadow);
+extern void bx_create_group(Relation index, uint32 region,
+							BxGroupDesc *group);
 
 /*
  * Target false-positive rate of a summary: the fraction of the segments that
@@ -193,11 +193,20 @@ extern void bx_create_group_shadow(Relation index, uint32 partition,
 #define BX_GROUP_RATE		0.01
 
 /*
- * Maximum width of a group that is created by an insert, and by a build.  A
- * partition of a million keys adds about 150 pages to a group.
+ * Number of probes of a key in a group.  Five probes give BX_GROUP_RATE at the
+ * sizes that bx_filter_plan() chooses.  All groups have the same number, so
+ * that they can be merged.
+ */
+#define BX_GROUP_PROBES		5
+
+/*
+ * Maximum width of a group that is created by an insert, by a build, and by
+ * VACUUM's merge.  A partition of a million keys adds about 150 pages to a
+ * group.
  */
 #define BX_INSERT_WIDTH		16
 #define BX_BUILD_WIDTH		32
+#define BX_MERGE_WIDTH		BX_FANOUT
 
 /*
  * Maximum number of pages of a group that is created by an insert: other
@@ -226,7 +235,8 @@ extern void bx_groups_check(Relation index, BlockNumber blkno,
 extern void bx_groups_check_gone(Relation index, uint32 region,
 								 const BxGroupDesc *group, BlockNumber blkno,
 								 const char *problem);
-extern void bx_groups_plan(double keys, int width, int first,
+extern uint32 bx_groups_like(const BxRegionPageData *region);
+extern void bx_groups_plan(double keys, uint32 like, int width, int first,
 						   BxGroupDesc *group);
 extern void bx_groups_init_page(Page page, uint32 region,
 								const BxGroupDesc *group, uint32 number);
@@ -240,6 +250,10 @@ extern void bx_groups_write(Relation index, uint32 region,
 							const BxGroupDesc *group, int column,
 							uint32 first_page, uint32 npages,
 							const uint8 *lines, bool wal);
+extern void bx_groups_merge_page(Relation index, uint32 region,
+								 const BxGroupDesc *group, uint32 number,
+								 const char *content,
+								 BufferAccessStrategy strategy);
 extern bool bx_groups_measure(Relation index, uint32 region,
 							  const BxGroupDesc *group, int column,
 							  BufferAccessStrategy strategy,
@@ -316,13 +330,31 @@ extern bool bx_rebuild_is_overfull(const BxNodeDesc *desc,
 								   const BxMeasure *measure, double target);
 extern bool bx_rebuild_wants_summary(uint32 partition, int segments);
 
-/* regroup.c */
-extern void bx_regroup_settle(Relation index, uint32 partition);
+/* regroup.c: the replacement of filters by a new group */
+typedef struct BxRegroup
+{
+	Relation	index;
+	uint32		region;
+	BxGroupDesc group;			/* the new group */
+	BxMask		members;		/* the partitions that it is a shadow of */
+} BxRegroup;
+
+extern void bx_regroup_begin(BxRegroup *regroup, Relation index,
+							 uint32 region, const BxGroupDesc *group);
+extern bool bx_regroup_finish(const BxRegroup *regroup, bool is_filtered,
+							  BlockNumber *freed);
+extern void bx_regroup_settle(Relation index, uint32 region);
 extern BlockNumber bx_regroup_remove_unused(Relation index, uint32 region);
-extern void bx_regroup_partition(BxRepair *repair, uint8 lg_base,
-								 uint32 partition, uint32 npartitions);
-extern bool bx_regroup_is_overfull(const BxGroupDesc *group,
-								   const BxGroupMeasure *measure);
+
+/* refilter.c */
+extern void bx_refilter_partition(BxRepair *repair, uint8 lg_base,
+								  uint32 partition, uint32 npartitions);
+extern bool bx_refilter_is_overfull(const BxGroupDesc *group,
+									const BxGroupMeasure *measure);
+
+/* merge.c */
+extern void bx_merge_region(BxRepair *repair, uint32 region,
+							uint32 npartitions);
 
 /* inspect.c */
 extern void bx_partitioned_walk(Relation index, const BxMetaPageData *meta,

@@ -448,8 +448,8 @@ repair_partition(Rebuild *rebuild, uint32 partition, uint32 npartitions,
 	segments = bx_node_count_segments(&top, &doubtful);
 	repair_node(rebuild, partition, BX_SLOT_SUMMARY, blkno, &top,
 				segments < BX_SEGMENTS_PER_PARTITION, segments, doubtful);
-	bx_regroup_partition(rebuild->repair, rebuild->meta.lg_base, partition,
-						 npartitions);
+	bx_refilter_partition(rebuild->repair, rebuild->meta.lg_base, partition,
+						  npartitions);
 }
 
 /*
@@ -463,11 +463,7 @@ settle_region(void *arg, uint32 number, BlockNumber blkno,
 {
 	BxRepair   *repair = arg;
 
-	for (int i = 0; i < BX_FANOUT; i++)
-	{
-		if (region->top[i] != 0)
-			bx_regroup_settle(repair->index, number * BX_FANOUT + i);
-	}
+	bx_regroup_settle(repair->index, number);
 	repair->freed_pages += bx_regroup_remove_unused(repair->index, number);
 }
 
@@ -493,5 +489,7 @@ bx_rebuild_index(BxRepair *repair)
 	bx_dir_each_region(repair->index, &rebuild.meta, settle_region, repair);
 	for (uint32 p = 0; p < npartitions; p++)
 		repair_partition(&rebuild, p, npartitions, last_segment);
+	for (uint32 r = 0; r * (uint64) BX_FANOUT < npartitions; r++)
+		bx_merge_region(repair, r, npartitions);
 	repair->free_pages = bx_extents_sweep(repair->index, &repair->named_end);
 }

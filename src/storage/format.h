@@ -247,8 +247,8 @@ typedef struct BxTopPageData
 /*
  * Content of a region page: the directory of 128 partitions.
  *
- * If several groups contain a partition, the last one is current.  (VACUUM
- * appends a group of width 1 to replace one filter of a wider group.)  A
+ * If several groups contain a partition, the last one is current: VACUUM
+ * appends a group to replace filters of others.  A
  * partition whose bit in "unfiltered" is set matches every key, whatever its
  * group says: it has no filter, or its filter is in doubt.
  */

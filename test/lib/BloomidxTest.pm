@@ -459,7 +459,11 @@ sub new
 	my ($class, $node) = @_;
 	%points = map { /^#define BX_PAUSE_(\w+)\s+(\d+)/ ? (lc $1 => $2) : () }
 	  split /\n/, slurp_file(dirname(__FILE__) . '/../../src/debug.h');
-	return bless { node => $node, session => $node->background_psql('postgres') }, $class;
+	my $session = $node->background_psql('postgres');
+
+	# the time limit is for each query, not for the life of the session
+	$session->set_query_timer_restart();
+	return bless { node => $node, session => $session }, $class;
 }
 
 sub lock_of

@@ -1,4 +1,4 @@
-# The filters of partitions, in groups: made by inserts and by CREATE INDEX, replaced one by one by VACUUM.
+# The filters of partitions, in groups: made by inserts and by CREATE INDEX, replaced one by one and merged by VACUUM.
 #
 # The extension is bloomidx_small, whose partitions are of 128 ranges: with a range of one page, a table of some MB has many.
 # It has the pauses of src/debug.h, too.  Each sub below is named after what it claims.
@@ -115,7 +115,7 @@ sub key_in { my ($table, $partition) = @_; return query("SELECT max(k) FROM $tab
 sub overfill
 {
 	my ($table, $first, $n) = @_;
-	query("UPDATE $table SET k = k + 1000000, v = '' WHERE k % 2 = 0 AND @{[ in_partitions($first, $n) ]}") foreach 1 .. 4;
+	query("UPDATE $table SET k = k + 1000000, v = '' WHERE k % 2 = 0 AND @{[ in_partitions($first, $n) ]};\n" x 4);
 	return;
 }
 
@@ -242,12 +242,19 @@ sub inserts_make_groups
 		is(query("SET enable_seqscan = off; SELECT count(*) FROM $table WHERE k = $last + 1"), 0, "growth, $step: no row that is not there");
 		query("VACUUM $table");
 	}
-	is(widths($table), '1 2 4 8 16 1', 'growth: VACUUM makes the filter of the first partition');
+	is(widths($table), '16 16', 'growth: VACUUM makes the filter of the first partition, and merges groups');
 	is_settled($table, 'growth, after VACUUM');
 	is_good($table, 'growth, after VACUUM');
 	query(add_partitions($table, 14));
-	is(widths($table), '1 2 4 8 16 1 16', 'growth: inserts after VACUUM make the next group');
+	is(widths($table), '16 16 16', 'growth: inserts after VACUUM make the next group');
 	is_good($table, 'growth, after VACUUM and inserts');
+	query("VACUUM $table");
+	is(widths($table), '16 32', 'growth: VACUUM merges the groups, except that of the last partition');
+	is_settled($table, 'growth, after merges');
+	is_good($table, 'growth, after merges');
+	my $generations = generations($table);
+	query("VACUUM $table");
+	is(generations($table), $generations, 'growth: then VACUUM has nothing to merge');
 	return $table;
 }
 
@@ -262,7 +269,7 @@ sub partitions_may_be_far_apart
 	is(widths($table), '1 16 16', 'far apart: there is a group in each of two regions');
 	is_good($table, 'far apart');
 	query("VACUUM $table");
-	is(widths($table), '1 16 1 16', 'far apart: VACUUM makes the filter of the first partition');
+	is(widths($table), '16 2 16', 'far apart: VACUUM makes the filter of the first partition, and merges it with the next');
 	is_settled($table, 'far apart, after VACUUM');
 	query("INSERT INTO $table SELECT -i, '' FROM generate_series(1, 10000) i");
 	cmp_ok(info($table, 'partitions'), '>', 7, 'far apart: rows come between them');
@@ -506,11 +513,25 @@ sub a_concurrent_build_in_doubt_loses_nothing_on_a_standby
 #
 
 # Tables of which VACUUM has something to do for the filter of a partition: it has none; it has one for itself; it shares a
-# group with others.
+# group with others; groups are merged, of which it belongs to the first or to the last.  Then the number of groups afterwards.
+sub built_table
+{
+	my $table = new_name('grown');
+	query(create_table($table) . add_partitions($table, 6) . create_index($table));
+	query("VACUUM $table");
+	return $table;
+}
+sub table_to_merge { my $table = built_table(); query(add_partitions($table, 3)); return $table; }
 my %to_do = (
-	first => sub { my $table = grown_table(4); return ($table, 0); },
-	alone => sub { my $table = grown_table(4); query("VACUUM $table"); overfill($table, 0); return ($table, 0); },
-	shared => sub { my $table = grown_table(4); query("VACUUM $table"); overfill($table, 2); return ($table, 2); });
+	first => sub { my $table = grown_table(2); return ($table, 0, 2); },
+	alone => sub { my $table = grown_table(2); query("VACUUM $table"); overfill($table, 0); return ($table, 0, 2); },
+	shared => sub { my $table = built_table(); overfill($table, 2); return ($table, 2, 4); },
+	merged_first => sub { return (table_to_merge(), 0, 2); },
+	merged_last => sub { return (table_to_merge(), 7, 2); });
+my @steps = ('group_switched', 'group_entered', 'group_filled', 'group_shadow');
+
+# Enough for a single try: the others take the same path, and a crash tries all.
+my @kinds = $tries > 1 ? sort keys %to_do : ('merged_last', 'shared');
 
 # One VACUUM at each step, for each of the tables, an insert that makes a group, and kill -9.
 sub a_crash_at_any_step_loses_nothing
@@ -519,16 +540,16 @@ sub a_crash_at_any_step_loses_nothing
 	my @cases;
 
 	# those who go farthest are the first to start
-	foreach my $step ('group_entered', 'group_filled', 'group_shadow')
+	foreach my $step (@steps)
 	{
 		foreach my $kind (sort keys %to_do)
 		{
-			my ($table, $partition) = $to_do{$kind}->();
-			push @cases, { table => $table, partition => $partition, step => $step, kind => $kind,
-				groups => info($table, 'groups'), what => "$try, killed at $step ($kind)" };
+			my ($table, $partition, $groups) = $to_do{$kind}->();
+			push @cases, { table => $table, partition => $partition, step => $step, kind => $kind, groups => $groups,
+				what => "$try, killed at $step ($kind)" };
 		}
 	}
-	foreach my $step ('group_entered', 'group_filled', 'group_shadow')
+	foreach my $step (@steps)
 	{
 		my @here = grep { $_->{step} eq $step } @cases;
 		$gate->hold($step);
@@ -549,9 +570,10 @@ sub a_crash_at_any_step_loses_nothing
 	foreach my $case (@cases)
 	{
 		my ($table, $what) = ($case->{table}, $case->{what});
-		my $entered = $case->{step} eq 'group_entered';
+		my $entered = $case->{step} =~ /^group_(entered|switched)$/;
 
-		like(info($table, 'note'), $shadow_note, "$what: bloomidx_info notes an interrupted rebuild");
+		like(info($table, 'note'), $shadow_note, "$what: bloomidx_info notes an interrupted rebuild")
+		  if $case->{step} ne 'group_switched' || $case->{kind} =~ /merged/;
 		is_good($table, $what);
 		query(change_keys($table, $case->{partition}, 4));
 		my $generations = generations($table);
@@ -561,7 +583,7 @@ sub a_crash_at_any_step_loses_nothing
 		my @new = grep { " $generations " !~ / $_ / } split / /, generations($table);
 		is(scalar @new, $entered ? 0 : 1, "$what: VACUUM "
 			  . ($entered ? 'completes the rebuild, and does not repeat it' : 'repeats the rebuild'));
-		is(info($table, 'groups'), $case->{groups} + ($case->{kind} ne 'alone'), "$what, VACUUM: there are as many groups as there should be");
+		is(info($table, 'groups'), $case->{groups}, "$what, VACUUM: there are as many groups as there should be");
 		overfill($table, 0, 4);
 		query(add_partitions($table, 2));
 		is_good($table, "$what, VACUUM and inserts");
@@ -603,32 +625,32 @@ sub an_unlogged_table_is_empty_after_a_crash
 # Races
 #
 
-# A search that has read the region page, and waits with the first page of a group, that of partition 1, while VACUUM replaces
-# the filters of all partitions, or of all others, again and again.  Pages of groups come to be used for something else.
+# A search that has read the region page, and waits with a page of the group of partitions 0 to 3, while VACUUM replaces the
+# filters of all partitions, or of all others, again and again, and merges them.  Pages of groups come to be used for something
+# else.
 sub a_search_survives_new_groups
 {
 	my ($try, $others, $where) = @_;
 	my $what = "$try: a search while " . ($others ? 'other filters' : 'all filters') . ' are replaced' . ($where ? ', on the standby' : '');
-	my $table = grown_table(4);
+	my $table = built_table();
 	my $its_gate = $where ? new_gate($where) : $gate;
 	my $key = key_in($table, 2);
 
-	query("VACUUM $table");
-	my @before = groups($table);
+	my @before = grep { !$others || $_->{first} > 0 } groups($table);
+	is(scalar @before, $others ? 1 : 3, "$what: there are groups to be replaced");
 	catch_up($node, $standby) if $where;
 	$its_gate->hold('search_group');
 	my $search = start_in(index_session($where || $node), "SELECT 'found ' || count(*) FROM $table WHERE k IN ($key, -5)");
 	$its_gate->wait_for('search_group');
 	my $is_used_again = 0;
-	for (my $round = 1; $round <= 2 || !$is_used_again && $round <= 6; $round++)
+	for (my $round = 1; $round <= 2 || !$is_used_again && $round <= 30; $round++)
 	{
-		overfill($table, 0);
-		overfill($table, 1) if !$others;
-		overfill($table, 2, 4);
+		overfill($table, 0, 4) if $round <= 2 && !$others;
+		overfill($table, 4, 2) if $round <= 2;
 		query("SELECT bloomidx_summarize('${table}_k')");
 		query(add_partitions($table, 1));
 		my $file = index_file($table);
-		$is_used_again = !grep { is_page_of(\$file, $_) } grep { $_->{width} == 1 && !($others && $_->{first} == 1) } @before;
+		$is_used_again = !grep { is_page_of(\$file, $_) } @before;
 	}
 	ok($is_used_again, "$what: their pages are used for something else");
 	catch_up($node, $standby) if $where;
@@ -637,6 +659,36 @@ sub a_search_survives_new_groups
 	$search->quit;
 	$its_gate->quit if $where;
 	is_good($table, $what);
+	return $table;
+}
+
+# A partition of a partial index gets its first key while VACUUM merges the groups around it: VACUUM has planned the merge, or
+# copied the filters.  The merged group would lack its keys.
+sub a_merge_waits_for_a_new_partition
+{
+	my ($try, $step) = @_;
+	my $what = "$try: a new partition while VACUUM is at $step";
+	my $table = new_name('partial');
+
+	query(create_table($table) . create_index($table, 'k', 'WHERE few = -1') . add_partitions($table, 9));
+	query("UPDATE $table SET few = -1 WHERE @{[ in_partitions($_) ]}") foreach 0 .. 5, 7, 8;
+	is(widths($table), '1 2 4 8', "$what: there are groups to merge");
+	$gate->hold($step);
+	my $vacuum = start("VACUUM (TRUNCATE off) $table");
+	$gate->wait_for($step);
+	query("UPDATE $table SET few = -1 WHERE @{[ in_partitions(6) ]}");
+	$gate->release($step);
+	$vacuum->quit;
+	my $good = sub {
+		is(query("SELECT oracle_lost_rows('$table', 'k', '${table}_k', 'few = -1')"), 0, "$what, $_[0]: every row is found");
+		is(query("SELECT bloomidx_check('${table}_k') = count(*) FROM $table WHERE few = -1"), 't', "$what, $_[0]: bloomidx_check accepts it");
+	};
+	is(widths($table), '4 8 4', "$what: the groups around it are not merged");
+	$good->('at once');
+	unlike(info($table, "coalesce(note, '')"), $shadow_note, "$what: no shadow is left");
+	query("VACUUM (TRUNCATE off) $table");
+	is(widths($table), '8 8', "$what: the next VACUUM merges groups");
+	$good->('after VACUUM');
 	return $table;
 }
 
@@ -677,16 +729,17 @@ sub inserts_beside_vacuum_are_kept
 sub a_cancelled_statement_does_no_harm
 {
 	my ($try, $kind) = @_;
-	my ($table, $partition) = $to_do{$kind}->();
+	my @made;
 
-	foreach my $step ('group_shadow', 'group_filled', 'group_entered', 'group_made')
+	foreach my $step (@steps, 'group_made')
 	{
 		my $what = "$try: cancelled at $step ($kind)";
+		my ($table, $partition) = $to_do{$kind}->();
 		my $is_insert = $step eq 'group_made';
 
-		overfill($table, $partition) if $step ne 'group_shadow';
+		push @made, $table;
 		$gate->hold($step);
-		my $session = start($is_insert ? add_partitions($table, 2) : "VACUUM $table");
+		my $session = start($is_insert ? add_partitions($table, 8) : "VACUUM $table");
 		$gate->wait_for($step);
 		query(change_keys($table, $partition, 2));
 		$gate->cancel($step);
@@ -701,7 +754,7 @@ sub a_cancelled_statement_does_no_harm
 		is_settled($table, "$what, VACUUM");
 		is_good($table, "$what, VACUUM");
 	}
-	return $table;
+	return @made;
 }
 
 #
@@ -714,8 +767,10 @@ sub damage_is_noticed
 {
 	my $table = grown_table(6, 26);
 	query("VACUUM $table");
+	overfill($table, 0);
+	query("VACUUM $table");
 	my $old = index_file($table);
-	overfill($table, 0, 3);
+	overfill($table, 0);
 	query("VACUUM $table");
 	my $good = index_file($table);
 	my @groups = groups_of_file(\$good);
@@ -861,11 +916,12 @@ for my $number (1 .. $tries)
 	push @tables, rows_behind_a_concurrent_build_are_found($try);
 	push @tables, a_search_survives_new_groups($try, $_) foreach 0, 1;
 	push @tables, a_search_survives_new_groups($try, 0, $standby);
-	foreach my $kind (sort keys %to_do)
+	foreach my $kind (@kinds)
 	{
-		push @tables, inserts_beside_vacuum_are_kept($try, $kind, $_) foreach 'group_shadow', 'group_filled', 'group_entered';
+		push @tables, inserts_beside_vacuum_are_kept($try, $kind, $_) foreach @steps;
 		push @tables, a_cancelled_statement_does_no_harm($try, $kind);
 	}
+	push @tables, a_merge_waits_for_a_new_partition($try, $_) foreach 'merge_planned', 'group_shadow', 'group_filled';
 	push @tables, a_new_group_does_not_hide_a_new_filter($try);
 	push @tables, a_concurrent_build_in_doubt_loses_nothing_on_a_standby($try);
 	push @tables, a_crash_at_any_step_loses_nothing($try, $number % 2);
