@@ -54,7 +54,8 @@ static void
 plan_and_make_slices(Relation index, BxMetaPageData *meta, double keys,
 					 BxNode *node)
 {
-	bx_slices_plan(keys, bx_level_rate(node->level, meta), 0, &node->desc);
+	bx_slices_plan(keys, bx_node_rate(node->level, node->number, meta), 0,
+				   &node->desc);
 	make_slices(index, meta, node);
 }
 

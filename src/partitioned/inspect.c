@@ -66,7 +66,8 @@ describe_node(WalkState *state, BxNode *node, BlockNumber blkno, BxPart *part)
 	part->doubt = (node->desc.flags & BX_DESC_DOUBT) != 0;
 	part->overfull = node->desc.state == BX_NODE_PRESENT &&
 		bx_rebuild_is_overfull(&node->desc, &part->measure,
-							   bx_level_rate(node->level, state->meta));
+							   bx_node_rate(node->level, node->number,
+											state->meta));
 }
 
 /* Shows a summary.  Returns its false-positive rate, or 1 if there is none. */
@@ -809,6 +810,23 @@ expect_groups(const BxTableModel *model, double partition_pages,
 }
 
 /*
+ * Adds to *stats the slices of n segments, beginning with the given one, and
+ * the rates of their filters, as a sum.
+ */
+static void
+expect_segments(double keys, uint32 first, double n, double rate,
+				BxStats *stats)
+{
+	double		target = bx_segment_rate(first, rate);
+	BxPlan		plan = bx_filter_plan(keys, target, BX_SLICE_ROWS);
+
+	stats->parts += n;
+	stats->partitioned.slices += n * expect_slices(keys, target);
+	stats->range_rate += n * bx_filter_rate(keys, plan.nslices, BX_SLICE_ROWS,
+											plan.nprobes);
+}
+
+/*
  * Returns the number of pages of an index that CREATE INDEX would build
  * (build.c), and fills in its statistics.
  */
@@ -824,7 +842,7 @@ bx_partitioned_estimate(const BxTableModel *model, uint8 lg_base, double rate,
 	double		maps = ceil(regions / BX_REGIONS_PER_MAP);
 	double		range_keys = model->keys(model, pages_per_range);
 	double		segment_keys = model->keys(model, segment_pages);
-	BxPlan		plan = bx_filter_plan(range_keys, rate, BX_SLICE_ROWS);
+	double		first_segments = Min(segments, BX_MIN_SEGMENTS_FOR_SUMMARY);
 	BxPlan		summary = bx_filter_plan(segment_keys, BX_SUMMARY_RATE,
 										 BX_SLICE_ROWS);
 	double		summarized = partitions;
@@ -832,13 +850,13 @@ bx_partitioned_estimate(const BxTableModel *model, uint8 lg_base, double rate,
 	if (floor(model->heap_pages / segment_pages) < BX_MIN_SEGMENTS_FOR_SUMMARY)
 		summarized = Max(partitions - 1, 0);
 	memset(stats, 0, sizeof(*stats));
-	stats->parts = segments;
+	expect_segments(range_keys, 0, first_segments, rate, stats);
+	expect_segments(range_keys, BX_MIN_SEGMENTS_FOR_SUMMARY,
+					segments - first_segments, rate, stats);
+	stats->range_rate /= Max(segments, 1);
 	stats->partitioned.partitions = partitions;
 	stats->partitioned.summarized = summarized;
-	stats->partitioned.slices = segments * expect_slices(range_keys, rate);
 	stats->range_keys = range_keys;
-	stats->range_rate = bx_filter_rate(range_keys, plan.nslices,
-									   BX_SLICE_ROWS, plan.nprobes);
 	stats->partitioned.summary_rate = bx_filter_rate(segment_keys, summary.nslices,
 													 BX_SLICE_ROWS, summary.nprobes);
 	return 1 + maps + regions + partitions + stats->partitioned.slices +

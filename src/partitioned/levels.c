@@ -26,12 +26,30 @@ const BxLevel bx_levels[] = {
 	},
 };
 
-/* Returns the target false-positive rate of the filters of a level. */
+/*
+ * Returns the target false-positive rate of the filters of the ranges of a
+ * segment.  A summary excludes most segments, so that the filters of ranges
+ * under a summary need not exclude as many ranges: they may be smaller.  The
+ * first segments may have no summary.
+ */
 double
-bx_level_rate(int level, const BxMetaPageData *meta)
+bx_segment_rate(uint32 segment, double false_positive_rate)
+{
+	if (segment < BX_MIN_SEGMENTS_FOR_SUMMARY ||
+		false_positive_rate >= BX_SUMMARIZED_RATE)
+		return false_positive_rate;
+	return Min(false_positive_rate * BX_SUMMARIZED_FACTOR, BX_SUMMARIZED_RATE);
+}
+
+/*
+ * Returns the target false-positive rate of the filters of the children of a
+ * node.
+ */
+double
+bx_node_rate(int level, uint32 number, const BxMetaPageData *meta)
 {
 	return bx_levels[level].rate > 0 ? bx_levels[level].rate :
-		meta->false_positive_rate;
+		bx_segment_rate(number, meta->false_positive_rate);
 }
 
 /* Returns the partition whose top-level page has the node's descriptor. */

@@ -64,8 +64,8 @@ typedef struct BxLevel
 	int			lg_child_ranges;	/* log2 of the ranges of a child of a node */
 	int			lg_children;	/* log2 of the children of a node */
 	double		rate;			/* target false-positive rate of a child's
-								 * filter; 0 means the index's
-								 * false_positive_rate */
+								 * filter; 0 means that it is calculated from
+								 * the index's false_positive_rate */
 	const char *filter;			/* the filter of a child, for messages */
 } BxLevel;
 
@@ -97,7 +97,9 @@ bx_level_ranges(int level)
 						   bx_levels[level].lg_children);
 }
 
-extern double bx_level_rate(int level, const BxMetaPageData *meta);
+extern double bx_segment_rate(uint32 segment, double false_positive_rate);
+extern double bx_node_rate(int level, uint32 number,
+						   const BxMetaPageData *meta);
 extern uint32 bx_node_partition(const BxNode *node);
 extern uint32 bx_node_slot(const BxNode *node);
 extern BxNodeDesc *bx_node_desc(const BxNode *node, BxTopPageData *top);
@@ -182,6 +184,16 @@ extern void bx_create_group(Relation index, uint32 region,
  * segments.
  */
 #define BX_MIN_SEGMENTS_FOR_SUMMARY		32
+
+/*
+ * The filters of the ranges of all later segments may have a rate that is
+ * higher than false_positive_rate by this factor, but at most
+ * BX_SUMMARIZED_RATE.  At 0.002, a lookup reads 0.26 ranges in vain of each
+ * segment that it visits, which usually is one; and with 75 keys per range, the
+ * filters of a segment need two slices instead of three.
+ */
+#define BX_SUMMARIZED_FACTOR	10
+#define BX_SUMMARIZED_RATE		0.002
 
 /*
  * Target false-positive rate of the filter of a partition in a group: the

@@ -71,7 +71,8 @@ typedef struct Rebuild
 static double
 target_rate(const Rebuild *rebuild)
 {
-	return bx_level_rate(rebuild->node.level, &rebuild->meta);
+	return bx_node_rate(rebuild->node.level, rebuild->node.number,
+						&rebuild->meta);
 }
 
 /*
