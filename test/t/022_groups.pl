@@ -602,6 +602,38 @@ sub a_crash_at_any_step_loses_nothing
 	return ($made, map { $_->{table} } @cases);
 }
 
+# A crash leaves a merge half done; then the table shrinks, without VACUUM of the index, and grows again.
+sub a_table_may_shrink_after_a_crash
+{
+	my ($try, $step) = @_;
+	my $what = "$try: a table shrinks after a crash at $step";
+	my $table = table_to_merge();
+
+	query("DELETE FROM $table WHERE @{[ in_partitions(6, 100) ]}");
+	wait_for_feedback();
+	$gate->hold($step);
+	my $vacuum = start("VACUUM $table");
+	$gate->wait_for($step);
+	query(change_keys($table, 3, 2) . '; CHECKPOINT');
+	kill9_all($node);
+	$node->start;
+	$gate = new_gate($node);
+	query("VACUUM (INDEX_CLEANUP off, TRUNCATE on) $table");
+	is(query("SELECT pg_relation_size('$table') / $page_size / $partition_pages"), 6, "$what: the table has shrunk");
+	is_good($table, $what);
+	query(change_keys($table, 3, 4));
+	overfill($table, 4, 2);
+	query("VACUUM (TRUNCATE off) $table");
+	is_good($table, "$what, VACUUM");
+	is_settled($table, "$what, VACUUM");
+	query(add_partitions($table, 5));
+	is_good($table, "$what, VACUUM and inserts");
+	query("VACUUM $table");
+	is_good($table, "$what, two VACUUMs and inserts");
+	is_settled($table, "$what, two VACUUMs and inserts");
+	return $table;
+}
+
 sub an_unlogged_table_is_empty_after_a_crash
 {
 	my $table = new_name('unlogged');
@@ -925,6 +957,7 @@ for my $number (1 .. $tries)
 	push @tables, a_new_group_does_not_hide_a_new_filter($try);
 	push @tables, a_concurrent_build_in_doubt_loses_nothing_on_a_standby($try);
 	push @tables, a_crash_at_any_step_loses_nothing($try, $number % 2);
+	push @tables, a_table_may_shrink_after_a_crash($try, $_) foreach $tries > 1 ? @steps : 'group_switched';
 }
 an_unlogged_table_is_empty_after_a_crash();
 
