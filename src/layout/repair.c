@@ -61,16 +61,18 @@ bx_repair_scan_ranges(BxRepair *repair, uint8 lg_base, uint64 first, uint64 n,
 }
 
 /*
- * Returns whether an error in VACUUM may be caused by a row, as opposed to
- * the server or the index.
+ * Returns whether VACUUM may go on after an error: it may be caused by a row,
+ * as opposed to the server or the index, or resources are lacking for a
+ * rebuild that is optional.
  */
 static bool
-is_about_a_row(int sqlerrcode)
+is_tolerable(const BxRepair *repair, int sqlerrcode)
 {
 	int			category = ERRCODE_TO_CATEGORY(sqlerrcode);
 
+	if (category == ERRCODE_INSUFFICIENT_RESOURCES)
+		return repair->is_optional;
 	return category != ERRCODE_OPERATOR_INTERVENTION &&
-		category != ERRCODE_INSUFFICIENT_RESOURCES &&
 		category != ERRCODE_SYSTEM_ERROR &&
 		sqlerrcode != ERRCODE_INDEX_CORRUPTED;
 }
@@ -129,7 +131,7 @@ bx_repair_try(BxRepair *repair, void (*rebuild) (void *),
 		MemoryContextSwitchTo(oldcxt);
 		CurrentResourceOwner = oldowner;
 		give_up(arg);
-		if (!repair->in_vacuum || !is_about_a_row(error->sqlerrcode))
+		if (!repair->in_vacuum || !is_tolerable(repair, error->sqlerrcode))
 			ReThrowError(error);
 		ereport(WARNING,
 				(errcode(error->sqlerrcode),
@@ -226,7 +228,8 @@ has_toastable_column(Relation index)
 
 /*
  * Returns whether filters may be rebuilt.  If not, the repair only drops the
- * remains of failed rebuilds, finds free pages and updates the statistics.
+ * remains of failed rebuilds, merges groups, finds free pages and updates the
+ * statistics.
  */
 static bool
 may_rebuild(Relation index, bool in_vacuum)

@@ -4,8 +4,8 @@
  *	  Creating nodes and groups without bits: the partition and the segment
  *	  that an insert needs, and shadows.
  *
- * All pages are allocated and published under LockPage on the metapage;
- * see directory.c.
+ * Pages are allocated and published under LockPage on the metapage; see
+ * directory.c.  The exception is bx_create_group().
  *
  *-------------------------------------------------------------------------
  */
@@ -130,7 +130,7 @@ write_empty_group(Relation index, uint32 region, const BxGroupDesc *group)
 
 	for (uint32 i = 0; i < npages; i++)
 	{
-		CHECK_FOR_INTERRUPTS();
+		bx_vacuum_delay_point();
 		bx_groups_init_page(image.data, region, group, i);
 		bx_page_write_new(index, group->start + i, image.data, true);
 	}

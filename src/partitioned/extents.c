@@ -196,7 +196,8 @@ mark_region(void *arg, uint32 number, BlockNumber blkno,
 			!bx_dir_read_top(named->index, number * BX_FANOUT + i, &top))
 			continue;
 		mark_blocks(named, region->top[i], 1);
-		if (top.group.width > 0)
+		if (top.group.width > 0 &&
+			bx_groups_by_generation(region, top.group.generation) == NULL)
 			mark_group(named, region->top[i], &top.group, i);
 		if (top.group_shadow.width > 0)
 			mark_group(named, region->top[i], &top.group_shadow, i);
@@ -222,8 +223,8 @@ log_last_page(Relation index, BlockNumber nblocks)
 
 /*
  * Finds the named pages.  The caller holds LockPage on the metapage, and
- * *meta is its content, so no other backend has pages that are allocated and
- * not yet published.  The caller frees named->bits.
+ * *meta is its content, so no inserter has pages that are allocated and not
+ * yet published; and only one backend at a time repairs the index.  The caller frees named->bits.
  */
 static void
 find_named(Relation index, const BxMetaPageData *meta, NamedBlocks *named)

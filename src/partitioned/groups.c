@@ -31,10 +31,10 @@
 #define BLOCKS_OF_PAGE		8
 
 /*
- * A filter may have this fraction of the blocks that it should have.  At 0.85
- * its rate is 1.7 times the target, but otherwise its size would double.
+ * A filter may have this fraction of the blocks that it should have, because
+ * otherwise its size would double.  At 0.9 its rate is 1.6 times the target.
  */
-#define LEAST_BLOCKS		0.85
+#define LEAST_BLOCKS		0.9
 
 /* Returns the number of pages of a group; 0 if there is none. */
 uint32
@@ -157,8 +157,8 @@ bx_groups_like(const BxRegionPageData *region)
  * Returns the number of blocks of a filter that needs n of them.  "like" is the
  * number of blocks of another group of the region, or 0: the result is like *
  * 2^k, where k may be negative, so that VACUUM can merge the groups.  Without
- * other groups n is rounded to five binary digits, so that it can be halved
- * often.
+ * other groups, n is rounded to five binary digits, so that a large number can
+ * be halved often.
  */
 static uint32
 round_blocks(uint32 n, uint32 like)

@@ -12,6 +12,8 @@
  */
 #include "postgres.h"
 
+#include <math.h>
+
 #include "commands/vacuum.h"
 #include "miscadmin.h"
 #include "utils/memutils.h"
@@ -22,7 +24,8 @@
 /*
  * A merged group may have this many times the blocks that its filters need.
  * All of its filters have the size of the largest, also those of partitions
- * that do not exist.
+ * that do not exist.  A filter that an earlier merge has enlarged counts with
+ * its present size.
  */
 #define MAX_WASTE		1.5
 
@@ -38,9 +41,16 @@
 typedef struct Filter
 {
 	uint32		nblocks;		/* blocks that it needs; 0 if not measured yet */
-	uint32		keys;
-	bool		overfull;
+	double		keys;
+	bool		mergeable;		/* it is not too full, and not damaged */
 } Filter;
+
+/* Maximum number of pages of the window; a small one for tests. */
+#ifdef BX_SMALL_PARTITIONS
+#define MAX_WINDOW		3
+#else
+#define MAX_WINDOW		BX_MERGE_PAGES
+#endif
 
 typedef struct Merge
 {
@@ -81,14 +91,18 @@ measure_filter(Merge *merge, int child)
 
 	if (filter->nblocks > 0)
 		return filter;
-	if (!bx_groups_measure(merge->repair->index, merge->number, group,
-						   child - group->first, merge->repair->strategy,
-						   &measure))
-		bx_page_corrupted(merge->repair->index, group->start, BX_WRONG_PAGE);
-	bx_groups_plan(measure.keys, group->nblocks, 1, child, &plan);
-	filter->nblocks = Min(plan.nblocks, group->nblocks);
-	filter->keys = plan.keys;
-	filter->overfull = bx_refilter_is_overfull(group, &measure);
+	bx_vacuum_delay_point();
+	filter->nblocks = group->nblocks;
+	filter->mergeable = bx_groups_measure(merge->repair->index, merge->number,
+										  group, child - group->first,
+										  merge->repair->strategy, &measure) &&
+		!bx_refilter_is_overfull(group, &measure);
+	if (filter->mergeable)
+	{
+		bx_groups_plan(measure.keys, group->nblocks, 1, child, &plan);
+		filter->nblocks = Min(plan.nblocks, group->nblocks);
+		filter->keys = measure.keys;
+	}
 	return filter;
 }
 
@@ -143,13 +157,13 @@ plan_merge(Merge *merge, int first, int width)
 	const BxGroupDesc *last = NULL;
 	bool		several = false;
 	double		needed = 0;		/* sum of the blocks that are needed */
+	double		keys = 0;
 	BxGroupDesc *plan = &merge->group;
 
 	if (merge->region.ngroups >= BX_MAX_GROUPS ||
 		!are_groups_mergeable(merge, first, width))
 		return false;
 	memset(plan, 0, sizeof(*plan));
-	plan->nprobes = BX_MAX_PROBES;
 	plan->width = width;
 	plan->first = first;
 	for (int c = first; c < first + width; c++)
@@ -162,20 +176,29 @@ plan_merge(Merge *merge, int first, int width)
 		several |= last != NULL && last != group;
 		last = group;
 		filter = measure_filter(merge, c);
-		if (filter->overfull)
-			return false;		/* it is to be rebuilt first */
-		needed += filter->nblocks;
+		if (!filter->mergeable ||
+			(plan->nprobes != 0 && plan->nprobes != group->nprobes))
+			return false;
+		plan->nprobes = group->nprobes;
 		plan->nblocks = Max(plan->nblocks, filter->nblocks);
-		plan->keys = Max(plan->keys, filter->keys);
-		plan->nprobes = Min(plan->nprobes, group->nprobes);
+		needed += filter->nblocks;
 	}
 	for (int c = first; c < first + width; c++)
 	{
 		const BxGroupDesc *group = filter_group(merge, c);
 
-		if (group != NULL && !bx_group_can_copy(group->nblocks, plan->nblocks))
+		if (group == NULL)
+			continue;
+		if (!bx_group_can_copy(group->nblocks, plan->nblocks))
 			return false;
+
+		/* if blocks are copied, the keys will be counted several times */
+		keys = Max(keys, merge->filters[c].keys *
+				   Max(1, plan->nblocks / group->nblocks));
 	}
+	plan->keys = (uint32) Min(ceil(keys), (double) PG_UINT32_MAX);
+	if (bx_groups_pages(plan) > BX_MERGE_PAGES)
+		return false;
 	return several ? (double) plan->nblocks * width <= MAX_WASTE * needed :
 		plan->nblocks <= last->nblocks / 2;
 }
@@ -281,7 +304,7 @@ fill_group(Merge *merge)
 	uint32		per_page = bx_group_page_blocks(group->width);
 	uint32		window = Max(1, merge->repair->memory / 8 * 7 / BX_SLICE_SIZE);
 
-	window = Min(window, npages);
+	window = Min(Min(window, npages), MAX_WINDOW);
 	merge->window = palloc_extended((Size) window * BX_SLICE_SIZE,
 									MCXT_ALLOC_HUGE);
 	for (uint32 first = 0; first < npages; first += window)
@@ -330,7 +353,7 @@ make_merged_group(void *arg)
 					 &merge->group);
 	if (has_new_member(merge))
 	{
-		bx_regroup_settle(merge->repair->index, merge->number);
+		bx_regroup_abandon(&merge->regroup);
 		return;
 	}
 	fill_group(merge);
@@ -344,39 +367,60 @@ give_up_merge(void *arg)
 {
 	Merge	   *merge = arg;
 
-	bx_regroup_settle(merge->repair->index, merge->number);
+	if (merge->regroup.index != NULL)
+		bx_regroup_abandon(&merge->regroup);
+}
+
+/*
+ * Makes the group that has been planned, if possible.  Returns false if this
+ * fails: then other merges would probably fail, too.
+ */
+static bool
+try_merge(Merge *merge)
+{
+	BxRepair   *repair = merge->repair;
+	BlockNumber index_blocks = 0;
+	bool		succeeded;
+
+	memset(&merge->regroup, 0, sizeof(merge->regroup));
+	repair->is_optional = true;
+	succeeded = bx_repair_try(repair, make_merged_group, give_up_merge, merge);
+	repair->is_optional = false;
+	memset(merge->filters, 0, sizeof(merge->filters));
+	(void) bx_dir_read_region(repair->index, merge->number, &index_blocks,
+							  &merge->region);
+	return succeeded;
 }
 
 /*
  * Merges the groups of a region as far as this is useful: the widest new
  * groups first.  The last of the npartitions partitions of the index is left
- * alone, with its group, because it is still growing.
+ * alone, with its group, because it is still growing.  Returns false if a
+ * merge fails.
  */
-void
+bool
 bx_merge_region(BxRepair *repair, uint32 region, uint32 npartitions)
 {
 	Merge	   *merge = palloc0(sizeof(Merge));
 	BlockNumber index_blocks = 0;
+	bool		succeeded = true;
 
 	merge->repair = repair;
 	merge->number = region;
 	if (!bx_dir_read_region(repair->index, region, &index_blocks,
 							&merge->region))
 		merge->region.ngroups = 0;
-	for (int width = BX_MERGE_WIDTH; width > 0; width /= 2)
+	for (int width = BX_MERGE_WIDTH; width > 0 && succeeded; width /= 2)
 	{
-		for (int first = 0; first < BX_FANOUT; first += width)
+		for (int first = 0; first < BX_FANOUT && succeeded; first += width)
 		{
 			CHECK_FOR_INTERRUPTS();
-			if (merge->region.ngroups == 0 ||
-				(uint64) region * BX_FANOUT + first + width >= npartitions ||
-				!plan_merge(merge, first, width))
-				continue;
-			bx_repair_try(repair, make_merged_group, give_up_merge, merge);
-			memset(merge->filters, 0, sizeof(merge->filters));
-			(void) bx_dir_read_region(repair->index, region, &index_blocks,
-									  &merge->region);
+			if (merge->region.ngroups > 0 &&
+				(uint64) region * BX_FANOUT + first + width < npartitions &&
+				plan_merge(merge, first, width))
+				succeeded = try_merge(merge);
 		}
 	}
 	pfree(merge);
+	return succeeded;
 }

@@ -173,8 +173,8 @@ extern void bx_create_group(Relation index, uint32 region,
  * Target false-positive rate of a summary: the fraction of the segments that
  * are read although they do not contain the key.  At 0.004, a search reads
  * about half a page more per partition that it visits (0.004 * 128), in
- * addition to the two pages that it always reads there.  Halving the rate would save less than that,
- * and would take more space.
+ * addition to the two pages that it always reads there.  Halving the rate would
+ * save less than that, and would take more space.
  */
 #define BX_SUMMARY_RATE		0.004
 
@@ -219,6 +219,12 @@ extern void bx_create_group(Relation index, uint32 region,
 #define BX_INSERT_WIDTH		16
 #define BX_BUILD_WIDTH		32
 #define BX_MERGE_WIDTH		BX_FANOUT
+
+/*
+ * Maximum number of pages of a merged group.  They are allocated together,
+ * while other backends that need a new segment wait.
+ */
+#define BX_MERGE_PAGES		32768
 
 /*
  * Maximum number of pages of a group that is created by an insert: other
@@ -355,6 +361,7 @@ extern void bx_regroup_begin(BxRegroup *regroup, Relation index,
 							 uint32 region, const BxGroupDesc *group);
 extern bool bx_regroup_finish(const BxRegroup *regroup, bool is_filtered,
 							  BlockNumber *freed);
+extern void bx_regroup_abandon(const BxRegroup *regroup);
 extern void bx_regroup_settle(Relation index, uint32 region);
 extern BlockNumber bx_regroup_remove_unused(Relation index, uint32 region);
 
@@ -365,7 +372,7 @@ extern bool bx_refilter_is_overfull(const BxGroupDesc *group,
 									const BxGroupMeasure *measure);
 
 /* merge.c */
-extern void bx_merge_region(BxRepair *repair, uint32 region,
+extern bool bx_merge_region(BxRepair *repair, uint32 region,
 							uint32 npartitions);
 
 /* inspect.c */

@@ -491,6 +491,9 @@ bx_rebuild_index(BxRepair *repair)
 	for (uint32 p = 0; p < npartitions; p++)
 		repair_partition(&rebuild, p, npartitions, last_segment);
 	for (uint32 r = 0; r * (uint64) BX_FANOUT < npartitions; r++)
-		bx_merge_region(repair, r, npartitions);
+	{
+		if (!bx_merge_region(repair, r, npartitions))
+			break;
+	}
 	repair->free_pages = bx_extents_sweep(repair->index, &repair->named_end);
 }

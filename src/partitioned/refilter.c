@@ -6,7 +6,7 @@
  *
  * A new filter is a group of width 1, which takes the place of the
  * partition's column in a wider group; see regroup.c for the steps.  Before
- * step 2 the keys of the partition in the heap are counted, and step 3 reads
+ * step 1 the keys of the partition in the heap are counted, and step 3 reads
  * the heap pages of the partition, and adds their keys.
  *
  *-------------------------------------------------------------------------
@@ -30,6 +30,7 @@ typedef struct Refilter
 	bool		growing;		/* more keys are expected */
 	BxDistinct	distinct;
 	BxColumn	column;
+	BxRegroup	regroup;
 	bool		doubt;			/* some keys are not known */
 } Refilter;
 
@@ -65,7 +66,7 @@ scan_partition(Refilter *refilter, BxRangeCallback callback)
 }
 
 /*
- * Step 1: counts the keys of the partition.  For a partition that is still
+ * Counts the keys of the partition.  For a partition that is still
  * growing, plans for as many keys in the segments that do not exist yet.
  */
 static double
@@ -126,7 +127,7 @@ rebuild_filter(void *arg)
 	uint32		region = refilter->partition / BX_FANOUT;
 	BxGroupDesc group;
 	BxGroupMeasure measure;
-	BxRegroup	regroup;
+	BxRegroup  *regroup = &refilter->regroup;
 	double		keys;
 
 	if (refilter->top.group.width == 1 &&
@@ -137,22 +138,22 @@ rebuild_filter(void *arg)
 				   &group);
 	if (!is_affordable(refilter, &group))
 		return;
-	bx_regroup_begin(&regroup, index, region, &group);
-	fill_group(refilter, &regroup.group);
+	bx_regroup_begin(regroup, index, region, &group);
+	fill_group(refilter, &regroup->group);
 	BX_PAUSE(BX_PAUSE_GROUP_FILLED);
 	if (refilter->doubt)
 	{
-		bx_regroup_settle(index, region);
+		bx_regroup_abandon(regroup);
 		return;
 	}
 
 	/* the next VACUUM compares with what is measured now, if that is more */
-	if (bx_groups_measure(index, region, &regroup.group, 0,
+	if (bx_groups_measure(index, region, &regroup->group, 0,
 						  refilter->repair->strategy, &measure) &&
-		measure.keys > regroup.group.keys)
-		regroup.group.keys = (uint32) Min(ceil(measure.keys),
-										  (double) PG_UINT32_MAX);
-	if (bx_regroup_finish(&regroup, true, &refilter->repair->freed_pages))
+		measure.keys > regroup->group.keys)
+		regroup->group.keys = (uint32) Min(ceil(measure.keys),
+										   (double) PG_UINT32_MAX);
+	if (bx_regroup_finish(regroup, true, &refilter->repair->freed_pages))
 		refilter->repair->groups++;
 }
 
@@ -161,8 +162,8 @@ give_up_filter(void *arg)
 {
 	Refilter   *refilter = arg;
 
-	bx_regroup_settle(refilter->repair->index,
-					  refilter->partition / BX_FANOUT);
+	if (refilter->regroup.index != NULL)
+		bx_regroup_abandon(&refilter->regroup);
 }
 
 /*
@@ -172,8 +173,12 @@ give_up_filter(void *arg)
 bool
 bx_refilter_is_overfull(const BxGroupDesc *group, const BxGroupMeasure *measure)
 {
+	BxGroupDesc plan;
+
+	bx_groups_plan(measure->keys, group->nblocks, 1, 0, &plan);
 	return measure->rate > BX_GROUP_RATE * BX_RATE_TOLERANCE &&
-		measure->keys > group->keys * BX_KEYS_TOLERANCE;
+		measure->keys > group->keys * BX_KEYS_TOLERANCE &&
+		plan.nblocks > group->nblocks;
 }
 
 /* Returns whether the filter of a partition should be rebuilt. */

@@ -18,7 +18,7 @@
  *	6. Remove groups that no partition uses any more from the region page, and
  *	   free their pages.
  *
- * Steps 1, 4 and 6 hold LockPage on the metapage.  So does an insert that
+ * Steps 4 and 6 hold LockPage on the metapage.  So does an insert that
  * creates a partition, from looking at the region page until it enters the
  * partition and its group.  If a partition that the new group contains has
  * been created since step 2, the new group lacks its keys; step 4 finds that
@@ -31,7 +31,6 @@
  * An error before step 4 drops the shadows, which the region page does not
  * know.  After step 4 searches use the new group, so that the replacement is
  * continued with step 5 instead.  After a crash the next VACUUM does the same.
- * The pages of a group that is dropped are found by VACUUM's sweep.
  *
  *-------------------------------------------------------------------------
  */
@@ -57,6 +56,7 @@ bx_regroup_begin(BxRegroup *regroup, Relation index, uint32 region,
 	regroup->index = index;
 	regroup->region = region;
 	regroup->group = *group;
+	regroup->group.start = 0;
 	bx_mask_fill(&regroup->members, false);
 	bx_create_group(index, region, &regroup->group);
 	if (!bx_dir_read_region(index, region, &index_blocks, copy))
@@ -117,7 +117,7 @@ bx_regroup_finish(const BxRegroup *regroup, bool is_filtered,
 
 	if (!enter_group(regroup, is_filtered))
 	{
-		bx_regroup_settle(regroup->index, regroup->region);
+		bx_regroup_abandon(regroup);
 		return false;
 	}
 	BX_PAUSE(BX_PAUSE_GROUP_ENTERED);
@@ -160,6 +160,26 @@ bx_regroup_settle(Relation index, uint32 region)
 						 bx_groups_by_generation(copy, top.group_shadow.generation),
 						 &none);
 	}
+	pfree(copy);
+}
+
+/*
+ * Settles a replacement that has failed or is not wanted any more, and frees
+ * the pages of the new group if it has been dropped.
+ */
+void
+bx_regroup_abandon(const BxRegroup *regroup)
+{
+	const BxGroupDesc *group = &regroup->group;
+	BxRegionPageData *copy = palloc(sizeof(BxRegionPageData));
+	BlockNumber index_blocks = 0;
+
+	bx_regroup_settle(regroup->index, regroup->region);
+	if (group->start != 0 &&
+		bx_dir_read_region(regroup->index, regroup->region, &index_blocks,
+						   copy) &&
+		bx_groups_by_generation(copy, group->generation) == NULL)
+		bx_extents_free(regroup->index, group->start, bx_groups_pages(group));
 	pfree(copy);
 }
 

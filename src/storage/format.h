@@ -201,7 +201,8 @@ typedef struct BxGroupDesc
 	uint32		generation;		/* unique within the index, never reused */
 	uint32		keys;			/* keys per partition: the larger of the
 								 * planned number and, after a rebuild, the
-								 * estimate from the fill */
+								 * estimate from the fill; after a merge, the
+								 * largest such estimate */
 	uint8		nprobes;
 	uint8		width;			/* a power of two; 0 if there is no group */
 	uint8		first;			/* number of the first partition in its

@@ -356,6 +356,42 @@ sub keys_may_be_few_or_many
 	return ($table, $low);
 }
 
+# Filters that are far too large become smaller.
+sub groups_that_are_too_large_shrink
+{
+	my $table = grown_table(4, 50);
+
+	query(add_partitions($table, 5));
+	my ($large) = grep { $_->{first} == 4 } groups($table);
+	query("VACUUM $table");
+	my ($small) = grep { $_->{first} == 4 } groups($table);
+	is("$large->{width} $small->{width}", '4 4', 'too large: there is a group for the partitions with fewer keys');
+	cmp_ok($small->{nblocks}, '<=', $large->{nblocks} / 4, 'too large: VACUUM shrinks it');
+	is_good($table, 'too large');
+	is_settled($table, 'too large');
+	my $generations = generations($table);
+	query("VACUUM $table");
+	is(generations($table), $generations, 'too large: then VACUUM has nothing to do');
+	return $table;
+}
+
+# The number of keys differs from partition to partition.
+sub partitions_may_differ
+{
+	my $table = new_name('uneven');
+	my @per_page = map { 8 + $_ * 7 % 13 } 1 .. 21;
+
+	query(create_table($table) . join('', map { add_partitions($table, 1, $_) } @per_page) . create_index($table));
+	is_good($table, 'uneven partitions');
+	query("VACUUM $table");
+	is_good($table, 'uneven partitions, after VACUUM');
+	is_settled($table, 'uneven partitions, after VACUUM');
+	my $generations = generations($table);
+	query("VACUUM $table");
+	is(generations($table), $generations, 'uneven partitions: then VACUUM has nothing to do');
+	return $table;
+}
+
 sub partitions_without_keys_get_keys_later
 {
 	my $table = new_name('partial');
@@ -696,7 +732,7 @@ sub a_search_survives_new_groups
 
 # A partition of a partial index gets its first key while VACUUM merges the groups around it: VACUUM has planned the merge, or
 # copied the filters.  The merged group would lack its keys.
-sub a_merge_waits_for_a_new_partition
+sub a_merge_is_abandoned_for_a_new_partition
 {
 	my ($try, $step) = @_;
 	my $what = "$try: a new partition while VACUUM is at $step";
@@ -779,6 +815,21 @@ sub a_cancelled_statement_does_no_harm
 		is(query("SELECT count(*) FROM pg_locks WHERE relation IN ('$table'::regclass, '${table}_k'::regclass)"), 0, "$what: no lock is left");
 		$gate->release($step);
 		$session->quit;
+		if ($step =~ /shadow|filled/)
+		{
+			my $pages = info($table, 'index_pages');
+			foreach (1 .. 3)
+			{
+				$gate->hold($step);
+				$session = start("VACUUM $table");
+				$gate->wait_for($step);
+				$gate->cancel($step);
+				$session->query('SELECT 1');
+				$gate->release($step);
+				$session->quit;
+			}
+			is(info($table, 'index_pages'), $pages, "$what: the index does not grow if that happens again");
+		}
 		unlike(info($table, "coalesce(note, '')"), $shadow_note, "$what: no shadow is left");
 		is_good($table, $what);
 		query(add_partitions($table, 1)) if $is_insert;
@@ -940,6 +991,7 @@ my @tables = (partitions_may_be_far_apart());
 $standby = new_standby($node, 'groups_standby',
 	conf => "max_standby_streaming_delay = -1\nhot_standby_feedback = on\nwal_receiver_status_interval = 1\n");
 push @tables, inserts_make_groups(), aborted_inserts_do_no_harm(), builds_make_groups(), keys_may_be_few_or_many();
+push @tables, groups_that_are_too_large_shrink(), partitions_may_differ();
 push @tables, partitions_without_keys_get_keys_later(), doubt_is_resolved();
 for my $number (1 .. $tries)
 {
@@ -953,7 +1005,7 @@ for my $number (1 .. $tries)
 		push @tables, inserts_beside_vacuum_are_kept($try, $kind, $_) foreach @steps;
 		push @tables, a_cancelled_statement_does_no_harm($try, $kind);
 	}
-	push @tables, a_merge_waits_for_a_new_partition($try, $_) foreach 'merge_planned', 'group_shadow', 'group_filled';
+	push @tables, a_merge_is_abandoned_for_a_new_partition($try, $_) foreach 'merge_planned', 'group_shadow', 'group_filled';
 	push @tables, a_new_group_does_not_hide_a_new_filter($try);
 	push @tables, a_concurrent_build_in_doubt_loses_nothing_on_a_standby($try);
 	push @tables, a_crash_at_any_step_loses_nothing($try, $number % 2);
