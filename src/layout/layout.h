@@ -159,9 +159,6 @@ typedef struct BxRepair
 	bool		in_vacuum;		/* true in VACUUM, false in
 								 * bloomidx_summarize() */
 	bool		may_rebuild;	/* filters may be rebuilt */
-	bool		is_optional;	/* VACUUM goes on if there is not enough
-								 * memory or disk space for the current
-								 * rebuild */
 	uint32		segments;		/* segments rebuilt */
 	uint32		summaries;
 	uint32		groups;			/* filters of partitions rebuilt */

@@ -61,17 +61,15 @@ bx_repair_scan_ranges(BxRepair *repair, uint8 lg_base, uint64 first, uint64 n,
 }
 
 /*
- * Returns whether VACUUM may go on after an error: it may be caused by a row,
- * as opposed to the server or the index, or resources are lacking for a
- * rebuild that is optional.
+ * Returns whether VACUUM may go on after an error: the error may be caused by
+ * a row, or by a lack of memory or disk space, as opposed to other errors of
+ * the server, and those of the index.
  */
 static bool
-is_tolerable(const BxRepair *repair, int sqlerrcode)
+is_tolerable(int sqlerrcode)
 {
 	int			category = ERRCODE_TO_CATEGORY(sqlerrcode);
 
-	if (category == ERRCODE_INSUFFICIENT_RESOURCES)
-		return repair->is_optional;
 	return category != ERRCODE_OPERATOR_INTERVENTION &&
 		category != ERRCODE_SYSTEM_ERROR &&
 		sqlerrcode != ERRCODE_INDEX_CORRUPTED;
@@ -83,9 +81,9 @@ is_tolerable(const BxRepair *repair, int sqlerrcode)
  *
  * VACUUM calls no user-defined function, but the TOAST rows of a value may be
  * missing, if its row was deleted meanwhile, or damaged; or the type of a
- * value is just being altered, and locked.  A VACUUM of the whole table must
- * not fail because of that, so such an error becomes a WARNING, and this
- * function returns false.  All other errors are thrown
+ * value is just being altered, and locked.  Or the disk is full.  A VACUUM of
+ * the whole table must not fail because of that, so such an error becomes a
+ * WARNING, and this function returns false.  All other errors are thrown
  * again: those of the server and of the index, and in bloomidx_summarize()
  * all errors, because a user-defined function may have raised them.
  */
@@ -131,7 +129,7 @@ bx_repair_try(BxRepair *repair, void (*rebuild) (void *),
 		MemoryContextSwitchTo(oldcxt);
 		CurrentResourceOwner = oldowner;
 		give_up(arg);
-		if (!repair->in_vacuum || !is_tolerable(repair, error->sqlerrcode))
+		if (!repair->in_vacuum || !is_tolerable(error->sqlerrcode))
 			ReThrowError(error);
 		ereport(WARNING,
 				(errcode(error->sqlerrcode),

@@ -383,9 +383,7 @@ try_merge(Merge *merge)
 	bool		succeeded;
 
 	memset(&merge->regroup, 0, sizeof(merge->regroup));
-	repair->is_optional = true;
 	succeeded = bx_repair_try(repair, make_merged_group, give_up_merge, merge);
-	repair->is_optional = false;
 	memset(merge->filters, 0, sizeof(merge->filters));
 	(void) bx_dir_read_region(repair->index, merge->number, &index_blocks,
 							  &merge->region);
