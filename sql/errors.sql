@@ -15,7 +15,7 @@ SELECT statement, attempt(statement) FROM unnest(ARRAY[
 	'CREATE INDEX ON t USING bloomidx (a ASC)',
 	'CREATE INDEX ON t USING bloomidx (a DESC)',
 	'CREATE INDEX ON t USING bloomidx (a NULLS FIRST)',
-	'ALTER TABLE t ADD EXCLUDE USING bloomidx (a WITH =)']) statement;
+	'ALTER TABLE t ADD EXCLUDE USING bloomidx (a WITH =) WHERE (a > 5)']) statement;
 CREATE INDEX t_i ON t USING bloomidx (a, b);
 SELECT statement, attempt(statement) FROM unnest(ARRAY[
 	'INSERT INTO t VALUES (1, ''1'') ON CONFLICT (a) DO NOTHING',

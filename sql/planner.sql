@@ -106,6 +106,7 @@ SET min_parallel_table_scan_size = 0;
 SET parallel_setup_cost = 0;
 SET parallel_tuple_cost = 0;
 SET enable_seqscan = off;
+SET enable_indexscan = off;
 SELECT plan('SELECT sum(id) FROM big WHERE few IN (1, 2)');
 EXPLAIN (COSTS OFF) SELECT sum(id) FROM big WHERE few IN (1, 2);
 SELECT sum(id) FROM big WHERE few IN (1, 2);

@@ -8,7 +8,7 @@
 -- What the executor gets: pages of which it knows the rows, whole pages, and rows that it rechecks in vain; how many rows
 -- match, and whether a sequential scan says so, too.
 CREATE FUNCTION got(query text, OUT "rows" bigint, OUT equal bool, OUT exact bigint, OUT whole bigint, OUT in_vain bigint)
-LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = on AS $$
+LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = on SET enable_indexscan = off AS $$
 DECLARE
 	plan jsonb;
 BEGIN
@@ -63,7 +63,7 @@ ALTER TABLE t ALTER note SET STORAGE MAIN;
 UPDATE t SET note = repeat('y', 3000) || id WHERE id IN (17, 18);
 SELECT "rows", equal FROM got('SELECT * FROM t WHERE note = repeat(''y'', 3000) || 18');
 
--- HOT chains: what is further down in one brings the whole page, be it pruned or not
+-- HOT chains: the row is given by its root, be the chain pruned or not
 ALTER TABLE t ADD counter int DEFAULT 0;
 UPDATE t SET counter = 1 WHERE id = 4000;
 UPDATE t SET counter = counter + 1 WHERE id = 4000;

@@ -89,12 +89,26 @@
 #define bx_plan_workers(heap, index, indexInfo) ((indexInfo)->ii_ParallelWorkers)
 #endif
 
+/* PostgreSQL 18 has a type for what an operator means. */
+#if PG_VERSION_NUM < 180000
+typedef int CompareType;
+#define COMPARE_INVALID		0
+#define COMPARE_EQ			3
+#endif
+
 /* PostgreSQL 18 counts the searches of a scan, for EXPLAIN ANALYZE. */
 #if PG_VERSION_NUM >= 180000
 #define bx_count_search(scan) \
 	do { if ((scan)->instrument) (scan)->instrument->nsearches++; } while (0)
 #else
 #define bx_count_search(scan)		((void) 0)
+#endif
+
+/* PostgreSQL 19 has flags for the options of a scan. */
+#if PG_VERSION_NUM < 190000
+#define bx_index_fetch_begin(rel)	table_index_fetch_begin(rel)
+#else
+#define bx_index_fetch_begin(rel)	table_index_fetch_begin(rel, 0)
 #endif
 
 /*

@@ -21,25 +21,29 @@ SET search_path = :test, public;
 \pset format unaligned
 \pset tuples_only on
 
--- Answers a query through an index and by a sequential scan: how many rows, whether they are the same, and the
--- plan that found the first answer.
+-- Answers a query by a bitmap scan, by an index scan (where that is possible) and by a sequential scan: how many rows,
+-- whether they are the same, and the plan that found the first answer.
 CREATE FUNCTION ask(query text, OUT "rows" bigint, OUT equal bool, OUT plan text) LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = on SET enable_indexscan = off SET enable_indexonlyscan = off AS $$
 DECLARE
 	digest text := 'SELECT count(*), sum(hashtextextended(q::text, 0)) FROM (' || query || ') q';
 	line text;
-	found numeric;
+	found record;
+	also_found record;
 	expected record;
 BEGIN
-	EXECUTE digest INTO "rows", found;
+	EXECUTE digest INTO found;
+	"rows" := found.count;
 	FOR line IN EXECUTE 'EXPLAIN (COSTS OFF) ' || digest LOOP
 		IF line ~ '->' AND line !~ 'Bitmap Heap Scan|Aggregate|Materialize|Memoize' THEN
 			plan := concat_ws(', ', plan, substring(line FROM '->  (.*)'));
 		END IF;
 	END LOOP;
-	PERFORM set_config('enable_seqscan', 'on', true), set_config('enable_bitmapscan', 'off', true);
+	PERFORM set_config('enable_bitmapscan', 'off', true), set_config('enable_indexscan', 'on', true);
+	EXECUTE digest INTO also_found;
+	PERFORM set_config('enable_seqscan', 'on', true), set_config('enable_indexscan', 'off', true);
 	EXECUTE digest INTO expected;
-	equal := ("rows", found) IS NOT DISTINCT FROM expected;
+	equal := found IS NOT DISTINCT FROM expected AND also_found IS NOT DISTINCT FROM expected;
 END $$;
 
 -- Whether the plan of a query, with the settings of the caller, scans an index.
@@ -49,7 +53,7 @@ DECLARE
 	used bool := false;
 BEGIN
 	FOR line IN EXECUTE 'EXPLAIN (COSTS OFF) ' || query LOOP
-		used := used OR line LIKE '%Bitmap Index Scan on ' || index_name;
+		used := used OR line LIKE '%Bitmap Index Scan on ' || index_name OR line LIKE '%Index Scan using ' || index_name || ' on%';
 	END LOOP;
 	RETURN used;
 END $$;
@@ -71,7 +75,8 @@ BEGIN
 END $$;
 
 -- How many heap pages the index finds for a condition: the rows of a Bitmap Index Scan are pages.
-CREATE FUNCTION matching_pages(tab text, condition text) RETURNS bigint LANGUAGE plpgsql SET enable_seqscan = off AS $$
+CREATE FUNCTION matching_pages(tab text, condition text) RETURNS bigint LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_indexscan = off AS $$
 DECLARE
 	plan jsonb;
 BEGIN

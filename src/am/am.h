@@ -33,6 +33,10 @@ typedef struct BxOptions
 #define BX_MAX_PAGES_PER_RANGE		(1 << BX_MAX_LG_BASE)
 #define BX_DEFAULT_RATE				0.0002
 
+/* handler.c */
+extern CompareType bxtranslatestrategy(StrategyNumber strategy, Oid opfamily);
+extern StrategyNumber bxtranslatecmptype(CompareType type, Oid opfamily);
+
 /* options.c */
 extern void bx_options_init(void);
 extern bytea *bxoptions(Datum reloptions, bool validate);
@@ -61,12 +65,34 @@ extern bool bxinsert(Relation index, Datum *values, bool *isnull,
 					 IndexUniqueCheck checkUnique, bool indexUnchanged,
 					 IndexInfo *indexInfo);
 
+/* State of a scan. */
+typedef struct BxScan
+{
+	MemoryContext cxt;			/* reset by a rescan, and after a bitmap scan */
+	MemoryContext scan_cxt;		/* for the whole scan */
+	BxHasher   *hashers;		/* one for each scan key */
+	bool		hashers_ready;
+	BxQuery		query;
+	BxRows	   *rows;
+	BxSearch	search;
+	struct BxFetch *fetch;		/* state of an index scan; NULL if none was
+								 * started */
+} BxScan;
+
 /* scan.c */
 extern IndexScanDesc bxbeginscan(Relation index, int nkeys, int norderbys);
 extern void bxrescan(IndexScanDesc scan, ScanKey scankey, int nscankeys,
 					 ScanKey orderbys, int norderbys);
 extern int64 bxgetbitmap(IndexScanDesc scan, TIDBitmap *tbm);
 extern void bxendscan(IndexScanDesc scan);
+extern bool bx_scan_start(IndexScanDesc scan, Relation heap);
+extern void bx_scan_search(BxSearch *search);
+
+/* gettuple.c */
+typedef struct BxFetch BxFetch;
+extern bool bxgettuple(IndexScanDesc scan, ScanDirection direction);
+extern void bx_fetch_reset(BxFetch *fetch);
+extern void bx_fetch_end(BxFetch *fetch);
 
 /* vacuum.c */
 extern IndexBulkDeleteResult *bxbulkdelete(IndexVacuumInfo *info,

@@ -88,6 +88,25 @@ check_table_am(Relation heap, Relation index)
 }
 
 /*
+ * Raises an error if the index belongs to an exclusion constraint with a
+ * predicate.  When the server checks such a constraint, it relies on the
+ * index to return only rows that satisfy the predicate.  The filters cannot
+ * do that: they identify pages.
+ */
+static void
+check_exclusion(Relation index)
+{
+	if (index->rd_index->indisexclusion &&
+		RelationGetIndexPredicate(index) != NIL)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("cannot create exclusion constraint \"%s\": access method \"bloomidx\" does not support exclusion constraints with a predicate",
+						RelationGetRelationName(index)),
+				 errdetail("Rows outside the predicate would conflict, too."),
+				 errhint("Use an expression that is null for these rows, such as CASE WHEN predicate THEN column END: null values do not conflict.")));
+}
+
+/*
  * Samples 1, 2, 4, ... consecutive pages in several places, and chooses
  * automatic pages_per_range from the distinct keys in them.  Samples without
  * keys, of which a partial index may have many, are ignored.
@@ -370,6 +389,7 @@ bxbuild(Relation heap, Relation index, IndexInfo *indexInfo)
 	BxMetaPageData *meta = BxPageGetMeta(metapage.data);
 
 	check_table_am(heap, index);
+	check_exclusion(index);
 	bx_validate_index(index);
 	if (RelationGetNumberOfBlocks(index) != 0)
 		elog(ERROR, "index \"%s\" already contains data",

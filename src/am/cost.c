@@ -40,7 +40,7 @@ typedef struct ScanPages
 	double		elements;		/* elements of the query */
 	double		hit;			/* ranges that contain a matching row */
 	double		heap;			/* heap pages of all ranges that match */
-	bool		simple;			/* heap/rows.c can check the rows */
+	bool		simple;			/* heap/rows.c can test a condition on a row */
 	double		index;			/* index pages read */
 	BxSearchCost search;
 } ScanPages;
@@ -219,7 +219,6 @@ estimate_pages(PlannerInfo *root, IndexPath *path, double loop_count,
 	ListCell   *lc;
 
 	memset(pages, 0, sizeof(*pages));
-	pages->simple = path->indexclauses != NIL;
 	pages->hit = bx_geometry_ranges_hit(search->ranges, rel->tuples *
 										clauselist_selectivity(root, all_quals,
 															   rel->relid,
@@ -237,7 +236,7 @@ estimate_pages(PlannerInfo *root, IndexPath *path, double loop_count,
 												   clause->indexcol);
 
 			pages->elements += n;
-			pages->simple &= IsA(qual->clause, NullTest) ?
+			pages->simple |= IsA(qual->clause, NullTest) ?
 				index->indexkeys[clause->indexcol] != 0 :
 				facts->simple[clause->indexcol];
 			fraction *= facts->layout->match_fraction(search, n, qual_hit);
@@ -264,6 +263,63 @@ estimate_pages(PlannerInfo *root, IndexPath *path, double loop_count,
 			loop_count;
 }
 
+/*
+ * Returns the index correlation with which the planner charges an index scan
+ * for the heap as it charges a bitmap scan.
+ *
+ * The planner computes both kinds of scans from the same results of
+ * bxcostestimate(); only the correlation is not used for bitmap scans.  With
+ * correlation 0 an index scan is charged a random page for every heap page,
+ * although it reads the pages in order, as a bitmap scan does.  With
+ * correlation 1 it is charged for min_io.  If both cost the same, the planner
+ * takes the index scan, because its startup cost is less.  That is right:
+ * measured, an index scan is never slower, and twice as fast if more pages
+ * match than BX_FEW_PAGES, of which a bitmap scan does not check the rows.
+ */
+static double
+choose_correlation(RelOptInfo *rel, double heap_pages, double selectivity)
+{
+	double		rel_pages = Max(rel->pages, 1);
+	double		random_page_cost;
+	double		seq_page_cost;
+	double		max_io;
+	double		bitmap_io;
+	double		min_io;
+
+	get_tablespace_page_costs(rel->reltablespace, &random_page_cost,
+							  &seq_page_cost);
+	max_io = heap_pages * random_page_cost;
+	bitmap_io = max_io;
+	if (heap_pages >= 2)
+		bitmap_io -= heap_pages * (random_page_cost - seq_page_cost) *
+			sqrt(Min(heap_pages / rel_pages, 1));
+	min_io = random_page_cost +
+		Max(ceil(selectivity * rel_pages) - 1, 0) * seq_page_cost;
+	if (max_io <= min_io)
+		return 0;
+	return sqrt(Min(1, (max_io - bitmap_io) / (max_io - min_io)));
+}
+
+/*
+ * Returns the cost of the filter search until it finds the first range.  An
+ * index scan pauses the search then.
+ */
+static double
+first_search_cost(const IndexFacts *facts, const ScanPages *pages,
+				  double whole)
+{
+	BxSearchCost first;
+
+	if (pages->hit <= 1 || pages->search.pages <= 0)
+		return whole;
+	facts->layout->search_cost(&facts->search, Max(pages->elements, 1), 1,
+							   &first);
+
+	/* a layout that always reads all its pages stops on the way */
+	return whole * Min(first.pages / pages->search.pages,
+					   first.in_order ? 1 / pages->hit : 1);
+}
+
 void
 bxcostestimate(PlannerInfo *root, IndexPath *path, double loop_count,
 			   Cost *indexStartupCost, Cost *indexTotalCost,
@@ -283,6 +339,7 @@ bxcostestimate(PlannerInfo *root, IndexPath *path, double loop_count,
 	double		charged;
 	double		tuples;
 	double		per_tuple;
+	double		search_cost;
 
 	get_facts(root, index, &facts);
 	estimate_pages(root, path, loop_count, &facts, all_quals, &pages);
@@ -303,20 +360,33 @@ bxcostestimate(PlannerInfo *root, IndexPath *path, double loop_count,
 	 * ... and charge here for the other tuples on these pages, which bloomidx
 	 * checks or the executor rechecks.
 	 */
-	tuples = pages.heap * rel->tuples / rel_pages;
+	tuples = Max(pages.heap * rel->tuples / rel_pages - charged, 0);
 	cost_qual_eval(&recheck, all_quals, root);
 	per_tuple = pages.simple &&
 		pages.heap <= BX_FEW_PAGES(pages.elements, facts.search.pages_per_range) ?
 		cpu_operator_cost : cpu_tuple_cost + recheck.per_tuple;
+
+	search_cost = pages.index * (pages.search.in_order ? seq_page_cost :
+								 random_page_cost) +
+		pages.search.operations * cpu_operator_cost +
+		(pages.index + pages.elements) * VISIT_COST * cpu_operator_cost;
 	*indexStartupCost = index_other_operands_eval_cost(root, quals) +
 		recheck.startup;
-	*indexTotalCost = *indexStartupCost +
-		pages.index * (pages.search.in_order ? seq_page_cost :
-					   random_page_cost) +
-		pages.search.operations * cpu_operator_cost +
-		(pages.index + pages.heap + pages.elements) * VISIT_COST *
-		cpu_operator_cost +
-		Max(tuples - charged, 0) * per_tuple;
-	*indexCorrelation = 0;
+	*indexTotalCost = *indexStartupCost + search_cost +
+		pages.heap * VISIT_COST * cpu_operator_cost +
+		tuples * per_tuple;
+	*indexStartupCost += first_search_cost(&facts, &pages, search_cost);
+
+	/*
+	 * The planner assumes that an index-only scan does not read all-visible
+	 * heap pages, but ours reads all (heap/visible.c).
+	 */
+	if (path->path.pathtype == T_IndexOnlyScan)
+	{
+		get_tablespace_page_costs(rel->reltablespace, &random_page_cost, NULL);
+		*indexTotalCost += pages.heap * rel->allvisfrac * random_page_cost +
+			(tuples + charged) * cpu_tuple_cost;
+	}
+	*indexCorrelation = choose_correlation(rel, pages.heap, *indexSelectivity);
 	*indexPages = pages.index;
 }

@@ -8,6 +8,7 @@
 #include "postgres.h"
 
 #include "access/amapi.h"
+#include "access/stratnum.h"
 #include "fmgr.h"
 #include "utils/rel.h"
 
@@ -23,6 +24,24 @@ void
 _PG_init(void)
 {
 	bx_options_init();
+}
+
+/*
+ * Tell the server which strategy is equality.  With these, a subscriber can
+ * use the index to find rows of a table with REPLICA IDENTITY FULL, and an
+ * exclusion constraint on a partitioned table can be compared with the
+ * partition key.
+ */
+CompareType
+bxtranslatestrategy(StrategyNumber strategy, Oid opfamily)
+{
+	return strategy == BX_EQUAL_STRATEGY ? COMPARE_EQ : COMPARE_INVALID;
+}
+
+StrategyNumber
+bxtranslatecmptype(CompareType type, Oid opfamily)
+{
+	return type == COMPARE_EQ ? BX_EQUAL_STRATEGY : InvalidStrategy;
 }
 
 /* Fields that are not listed are false or NULL. */
@@ -44,6 +63,8 @@ static const IndexAmRoutine routine = {
 #endif
 #if PG_VERSION_NUM >= 180000
 	.amconsistentequality = true,
+	.amtranslatestrategy = bxtranslatestrategy,
+	.amtranslatecmptype = bxtranslatecmptype,
 #endif
 
 	.ambuild = bxbuild,
@@ -57,6 +78,7 @@ static const IndexAmRoutine routine = {
 	.amvalidate = bxvalidate,
 	.ambeginscan = bxbeginscan,
 	.amrescan = bxrescan,
+	.amgettuple = bxgettuple,
 	.amgetbitmap = bxgetbitmap,
 	.amendscan = bxendscan
 };

@@ -1,8 +1,9 @@
 /*-------------------------------------------------------------------------
  *
  * scan.c
- *	  Bitmap scans: converts scan keys to a query, searches the index, and
- *	  adds the matching rows (heap/rows.c) or pages to the bitmap.
+ *	  Scans: converts scan keys to a query.  Bitmap scans: searches the
+ *	  index, and adds the matching rows (heap/rows.c) or pages to the bitmap.
+ *	  gettuple.c has the index scans.
  *
  *-------------------------------------------------------------------------
  */
@@ -21,25 +22,18 @@
 
 #include "am.h"
 
-typedef struct BxScanOpaque
-{
-	MemoryContext cxt;			/* reset after each bxgetbitmap */
-	MemoryContext scan_cxt;		/* for the whole scan */
-	BxHasher   *hashers;		/* one for each scan key */
-	bool		hashers_ready;
-} BxScanOpaque;
-
 IndexScanDesc
 bxbeginscan(Relation index, int nkeys, int norderbys)
 {
 	IndexScanDesc scan = RelationGetIndexScan(index, nkeys, norderbys);
-	BxScanOpaque *opaque = palloc0(sizeof(BxScanOpaque));
+	BxScan	   *opaque = palloc0(sizeof(BxScan));
 
 	opaque->scan_cxt = CurrentMemoryContext;
 	opaque->cxt = AllocSetContextCreate(CurrentMemoryContext, "bloomidx scan",
 										ALLOCSET_DEFAULT_SIZES);
 	opaque->hashers = palloc0(sizeof(BxHasher) * Max(nkeys, 1));
 	scan->opaque = opaque;
+	scan->xs_itupdesc = RelationGetDescr(index);
 	return scan;
 }
 
@@ -47,15 +41,22 @@ void
 bxrescan(IndexScanDesc scan, ScanKey scankey, int nscankeys, ScanKey orderbys,
 		 int norderbys)
 {
+	BxScan	   *opaque = scan->opaque;
+
 	if (scankey && scan->numberOfKeys > 0)
 		memmove(scan->keyData, scankey, scan->numberOfKeys * sizeof(ScanKeyData));
+	if (opaque->fetch != NULL)
+		bx_fetch_reset(opaque->fetch);
+	MemoryContextReset(opaque->cxt);
 }
 
 void
 bxendscan(IndexScanDesc scan)
 {
-	BxScanOpaque *opaque = scan->opaque;
+	BxScan	   *opaque = scan->opaque;
 
+	if (opaque->fetch != NULL)
+		bx_fetch_end(opaque->fetch);
 	MemoryContextDelete(opaque->cxt);
 	pfree(opaque->hashers);
 	pfree(opaque);
@@ -66,7 +67,7 @@ bxendscan(IndexScanDesc scan)
  * values, but the same operators.
  */
 static void
-prepare_hashers(IndexScanDesc scan, BxScanOpaque *opaque)
+prepare_hashers(IndexScanDesc scan, BxScan *opaque)
 {
 	MemoryContext oldcxt;
 
@@ -146,8 +147,10 @@ add_scan_key(BxQuery *query, Relation index, ScanKey key, BxHasher *hasher)
  * without keys looks for all rows: the first column is NULL or NOT NULL.
  */
 static bool
-make_query(IndexScanDesc scan, BxScanOpaque *opaque, BxQuery *query)
+make_query(IndexScanDesc scan, BxScan *opaque)
 {
+	BxQuery    *query = &opaque->query;
+
 	bx_query_init(query, scan->numberOfKeys);
 	for (int i = 0; i < scan->numberOfKeys; i++)
 	{
@@ -163,6 +166,47 @@ make_query(IndexScanDesc scan, BxScanOpaque *opaque, BxQuery *query)
 		bx_query_end_condition(query);
 	}
 	return true;
+}
+
+/*
+ * Prepares a search with the present scan keys: sets opaque->query,
+ * opaque->rows and opaque->search, whose found() and arg the caller sets.
+ * They are valid until the next rescan.  Returns false if no row can match.
+ */
+bool
+bx_scan_start(IndexScanDesc scan, Relation heap)
+{
+	BxScan	   *opaque = scan->opaque;
+	BxSearch   *search = &opaque->search;
+	MemoryContext oldcxt;
+	bool		result;
+
+	prepare_hashers(scan, opaque);
+	pgstat_count_index_scan(scan->indexRelation);
+	bx_count_search(scan);
+
+	oldcxt = MemoryContextSwitchTo(opaque->cxt);
+	memset(search, 0, sizeof(*search));
+	result = make_query(scan, opaque) &&
+		bx_geometry_get(scan->indexRelation, &search->geometry);
+	if (result)
+	{
+		search->index = scan->indexRelation;
+		search->snapshot = scan->xs_snapshot;
+		search->query = &opaque->query;
+		search->heap_blocks = RelationGetNumberOfBlocks(heap);
+		opaque->rows = bx_rows_begin(scan, heap, &opaque->query);
+	}
+	MemoryContextSwitchTo(oldcxt);
+	return result;
+}
+
+/* Searches the index, or continues a search that was paused. */
+void
+bx_scan_search(BxSearch *search)
+{
+	search->paused = false;
+	bx_layout_by_id(search->index, search->geometry.layout)->search(search);
 }
 
 /*
@@ -203,27 +247,24 @@ add_found_pages(void *arg, BlockNumber first, uint32 npages)
  * bitmap.
  */
 static void
-search_for_bitmap(IndexScanDesc scan, BxSearch *search, TIDBitmap *tbm)
+search_for_bitmap(BxScan *opaque, TIDBitmap *tbm)
 {
-	/* the executor holds a lock on the table */
-	Relation	heap = table_open(search->index->rd_index->indrelid, NoLock);
+	BxSearch   *search = &opaque->search;
 	Found		found = {.tbm = tbm};
 
-	found.rows = bx_rows_begin(scan, heap, search->query);
-	if (found.rows)
+	if (bx_rows_can_exclude(opaque->rows))
 	{
+		found.rows = opaque->rows;
 		found.most = BX_FEW_PAGES(search->query->nelements,
 								  1 << search->geometry.lg_base);
 		found.pages = palloc(sizeof(BlockNumber) * found.most);
 	}
-	search->heap_blocks = RelationGetNumberOfBlocks(heap);
 	search->found = add_found_pages;
 	search->arg = &found;
-	bx_layout_by_id(search->index, search->geometry.layout)->search(search);
+	bx_scan_search(search);
 	search->arg = NULL;			/* it points to a local variable */
 	if (found.rows)
 		bx_rows_add(found.rows, found.pages, found.npages, tbm);
-	table_close(heap, NoLock);
 }
 
 /*
@@ -233,26 +274,19 @@ search_for_bitmap(IndexScanDesc scan, BxSearch *search, TIDBitmap *tbm)
 int64
 bxgetbitmap(IndexScanDesc scan, TIDBitmap *tbm)
 {
-	BxScanOpaque *opaque = scan->opaque;
-	Relation	index = scan->indexRelation;
-	BxSearch	search = {0};
-	BxQuery		query;
-	MemoryContext oldcxt;
+	BxScan	   *opaque = scan->opaque;
 
-	prepare_hashers(scan, opaque);
-	pgstat_count_index_scan(index);
-	bx_count_search(scan);
+	/* the executor holds a lock on the table */
+	Relation	heap = table_open(scan->indexRelation->rd_index->indrelid, NoLock);
 
-	oldcxt = MemoryContextSwitchTo(opaque->cxt);
-	if (make_query(scan, opaque, &query) &&
-		bx_geometry_get(index, &search.geometry))
+	if (bx_scan_start(scan, heap))
 	{
-		search.index = index;
-		search.snapshot = scan->xs_snapshot;
-		search.query = &query;
-		search_for_bitmap(scan, &search, tbm);
+		MemoryContext oldcxt = MemoryContextSwitchTo(opaque->cxt);
+
+		search_for_bitmap(opaque, tbm);
+		MemoryContextSwitchTo(oldcxt);
 	}
-	MemoryContextSwitchTo(oldcxt);
+	table_close(heap, NoLock);
 	MemoryContextReset(opaque->cxt);
-	return search.npages;
+	return opaque->search.npages;
 }

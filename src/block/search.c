@@ -122,7 +122,7 @@ add_matches(BlockSearch *state, uint32 number, uint64 ranges)
 }
 
 /*
- * Searches all pages of the heap's ranges; see BxLayout.  The number of pages
+ * Searches the pages of the heap's ranges, from search->next_range on.  The number of pages
  * is read after the snapshot was taken, so it includes the pages of all rows
  * that the snapshot sees.  At most one page is locked at a time, in share
  * mode.
@@ -150,7 +150,8 @@ bx_block_search(BxSearch *search)
 	state->probe = bx_packed_choose_probe();
 	npages = Min((ranges + meta.block.nranges - 1) / meta.block.nranges,
 				 meta.block.pages);
-	for (uint32 i = 0; i < npages; i++)
+	for (uint32 i = search->next_range / meta.block.nranges;
+		 i < npages && !search->paused; i++)
 	{
 		int64		reads = count_reads();
 

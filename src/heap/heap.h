@@ -2,7 +2,8 @@
  *
  * heap.h
  *	  Reads the table: extracts the keys of every tuple version in ranges
- *	  of pages, and finds the rows on given pages that may match.
+ *	  of pages, finds the rows on given pages that may match, and tests
+ *	  whether a snapshot sees them.
  *
  *-------------------------------------------------------------------------
  */
@@ -57,7 +58,21 @@ extern void bx_heapscan_end(BxHeapScan *scan);
 typedef struct BxRows BxRows;
 extern BxRows *bx_rows_begin(IndexScanDesc scan, Relation heap,
 							 const BxQuery *query);
+extern bool bx_rows_can_exclude(const BxRows *rows);
+extern int	bx_rows_list(BxRows *rows, BlockNumber blkno,
+						 ItemPointerData *tids);
+extern void bx_rows_prefetch(BxRows *rows, const BlockNumber *pages,
+							 uint32 npages, uint32 i, uint32 distance,
+							 uint32 *ahead);
 extern void bx_rows_add(BxRows *rows, const BlockNumber *pages,
 						uint32 npages, TIDBitmap *tbm);
+
+/* visible.c */
+typedef struct BxVisible BxVisible;
+extern BxVisible *bx_visible_begin(Relation heap, Relation index,
+								   Snapshot snapshot);
+extern bool bx_visible_test(BxVisible *visible, const ItemPointerData *tid);
+extern void bx_visible_reset(BxVisible *visible);
+extern void bx_visible_end(BxVisible *visible);
 
 #endif							/* BX_HEAP_H */

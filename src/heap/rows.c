@@ -12,11 +12,13 @@
  * No row is missed.  The snapshot was taken before, so every version that it
  * sees is on its page, cannot be pruned, and has the same keys as in the
  * filter.  Checking visibility and the recheck are left to the executor.  The
- * executor expects the TID of the root of a HOT chain; if a heap-only tuple
- * matches, the whole page is returned.  The rows are checked under the share
- * lock on the page, so no code of data types or users may run: a value that
- * would have to be detoasted counts as a match, and if a column is hashed by
- * a function of its type, whole pages are returned to the executor.
+ * executor expects the TID of the root of a HOT chain, so the root of each
+ * tuple that matches is returned, and each root once: src/README ("Rows in HOT
+ * chains") has the proof.  The rows are checked under the share lock on the
+ * page, so no code of data types or users may run: a value that would have to
+ * be detoasted counts as a match, and a condition on a column that is hashed
+ * by a function of its type, or on an expression, is left to the executor.  If
+ * no condition can be tested, all rows match.
  *
  * The table's descriptor does not describe every tuple on its pages.  If a
  * transaction adds a column, inserts rows and aborts, then the number of the
@@ -43,6 +45,7 @@
  */
 #include "postgres.h"
 
+#include "access/heapam.h"
 #include "access/htup_details.h"
 #include "access/relscan.h"
 #include "access/transam.h"
@@ -58,6 +61,7 @@
 /* How a condition of the query is tested on a row. */
 typedef struct RowTest
 {
+	int			condition;		/* number of the condition */
 	int			attnum;			/* column number in the table */
 	bool		is_null_test;
 	bool		null;			/* null test: true for IS NULL, false for IS
@@ -72,7 +76,7 @@ struct BxRows
 	Snapshot	snapshot;
 	TransactionId good_inserter;	/* see is_inserter_good */
 	const BxQuery *query;
-	int			ntests;			/* one for each condition */
+	int			ntests;			/* one for each condition that can be tested */
 	RowTest		tests[FLEXIBLE_ARRAY_MEMBER];
 };
 
@@ -95,30 +99,38 @@ init_test(RowTest *test, Relation index, ScanKey key)
 
 /*
  * Prepares to check rows for a scan, whose scan keys correspond to the
- * conditions of the query, in the same order.  Returns NULL if only the
- * executor can determine which rows match.  The result is allocated in the
+ * conditions of the query, in the same order.  The result is allocated in the
  * current memory context.
  */
 BxRows *
 bx_rows_begin(IndexScanDesc scan, Relation heap, const BxQuery *query)
 {
 	int			n = scan->numberOfKeys;
-	BxRows	   *rows;
+	BxRows	   *rows = palloc(offsetof(BxRows, tests) + sizeof(RowTest) * n);
 
-	if (n == 0 || !IsMVCCSnapshot(scan->xs_snapshot))
-		return NULL;
-	rows = palloc(offsetof(BxRows, tests) + sizeof(RowTest) * n);
 	rows->heap = heap;
 	rows->snapshot = scan->xs_snapshot;
 	rows->good_inserter = InvalidTransactionId;
 	rows->query = query;
-	rows->ntests = n;
+	rows->ntests = 0;
 	for (int i = 0; i < n; i++)
 	{
-		if (!init_test(&rows->tests[i], scan->indexRelation, &scan->keyData[i]))
-			return NULL;
+		RowTest    *test = &rows->tests[rows->ntests];
+
+		if (init_test(test, scan->indexRelation, &scan->keyData[i]))
+		{
+			test->condition = i;
+			rows->ntests++;
+		}
 	}
 	return rows;
+}
+
+/* Returns whether any row can be excluded without the executor. */
+bool
+bx_rows_can_exclude(const BxRows *rows)
+{
+	return rows->ntests > 0;
 }
 
 /* Returns whether a value must be detoasted before it can be hashed. */
@@ -129,11 +141,10 @@ is_packed(Datum value)
 		VARATT_IS_EXTERNAL(DatumGetPointer(value));
 }
 
-/* Returns whether a row may meet a condition. */
+/* Returns whether a row may meet the condition of a test. */
 static inline bool
-may_meet(BxRows *rows, int condition, HeapTuple tuple, TupleDesc desc)
+may_meet(BxRows *rows, RowTest *test, HeapTuple tuple, TupleDesc desc)
 {
-	RowTest    *test = &rows->tests[condition];
 	bool		isnull;
 	Datum		value;
 
@@ -151,7 +162,7 @@ may_meet(BxRows *rows, int condition, HeapTuple tuple, TupleDesc desc)
 		return false;
 	if (!test->hasher.is_fixed && is_packed(value))
 		return true;
-	return bx_query_has_element(rows->query, condition,
+	return bx_query_has_element(rows->query, test->condition,
 								bx_hasher_key(&test->hasher, value));
 }
 
@@ -184,15 +195,43 @@ may_match(BxRows *rows, HeapTuple tuple)
 		return true;
 	for (int i = 0; i < rows->ntests; i++)
 	{
-		if (!may_meet(rows, i, tuple, desc))
+		if (!may_meet(rows, &rows->tests[i], tuple, desc))
 			return false;
 	}
 	return true;
 }
 
 /*
- * Lists the rows of a page that may match, and returns their number, or -1 if
- * the whole page must be returned.  The caller holds a lock on the page.
+ * Replaces the tuples in tids[], which are in ascending order, by the roots of
+ * their HOT chains, each root once.  Returns the number of roots.  A heap-only
+ * tuple that no root leads to is visible to nobody, and is left out.  The
+ * caller holds a lock on the page.
+ */
+static int
+find_roots(Page page, ItemPointerData *tids, int n)
+{
+	BlockNumber blkno = ItemPointerGetBlockNumber(&tids[0]);
+	OffsetNumber roots[MaxHeapTuplesPerPage];
+	bool		is_listed[MaxHeapTuplesPerPage + 1] = {false};
+	int			nroots = 0;
+
+	heap_get_root_tuples(page, roots);
+	for (int i = 0; i < n; i++)
+		is_listed[roots[ItemPointerGetOffsetNumber(&tids[i]) - 1]] = true;
+	for (OffsetNumber off = FirstOffsetNumber; off <= MaxHeapTuplesPerPage; off++)
+	{
+		if (is_listed[off])
+		{
+			ItemPointerSet(&tids[nroots], blkno, off);
+			nroots++;
+		}
+	}
+	return nroots;
+}
+
+/*
+ * Lists the roots of the rows of a page that may match, in ascending order,
+ * and returns their number.  The caller holds a lock on the page.
  */
 static int
 list_rows(BxRows *rows, Page page, BlockNumber blkno,
@@ -200,10 +239,14 @@ list_rows(BxRows *rows, Page page, BlockNumber blkno,
 {
 	OffsetNumber max = PageGetMaxOffsetNumber(page);
 	HeapTupleData tuple;
+	bool		heap_only = false;
 	int			n = 0;
 
 	if (max > MaxHeapTuplesPerPage)
-		return -1;				/* damaged: let the executor report it */
+		ereport(ERROR,
+				(errcode(ERRCODE_DATA_CORRUPTED),
+				 errmsg("block %u of table \"%s\" has %u line pointers",
+						blkno, RelationGetRelationName(rows->heap), max)));
 	tuple.t_tableOid = RelationGetRelid(rows->heap);
 	for (OffsetNumber off = FirstOffsetNumber; off <= max; off++)
 	{
@@ -226,18 +269,19 @@ list_rows(BxRows *rows, Page page, BlockNumber blkno,
 								 * row */
 		if (!may_match(rows, &tuple))
 			continue;
-		if (HeapTupleHeaderIsHeapOnly(tuple.t_data))
-			return -1;
+		heap_only |= HeapTupleHeaderIsHeapOnly(tuple.t_data);
 		tids[n++] = tuple.t_self;
 	}
-	return n;
+	return heap_only ? find_roots(page, tids, n) : n;
 }
 
-/* Adds the rows of a page that may match to a bitmap. */
-static void
-add_page(BxRows *rows, BlockNumber blkno, TIDBitmap *tbm)
+/*
+ * Lists the roots of the rows of a page that may match, in ascending order,
+ * and returns their number.  tids[] has room for MaxHeapTuplesPerPage.
+ */
+int
+bx_rows_list(BxRows *rows, BlockNumber blkno, ItemPointerData *tids)
 {
-	ItemPointerData tids[MaxHeapTuplesPerPage];
 	Buffer		buffer = ReadBuffer(rows->heap, blkno);
 	Page		page = BufferGetPage(buffer);
 	int			n;
@@ -246,10 +290,24 @@ add_page(BxRows *rows, BlockNumber blkno, TIDBitmap *tbm)
 	bx_test_for_old_snapshot(rows->snapshot, rows->heap, page);
 	n = list_rows(rows, page, blkno, tids);
 	UnlockReleaseBuffer(buffer);
-	if (n < 0)
-		tbm_add_page(tbm, blkno);
-	else if (n > 0)
-		tbm_add_tuples(tbm, tids, n, true);
+	return n;
+}
+
+/*
+ * Prefetches pages after pages[i], up to "distance".  *ahead is the number of
+ * the first page that was not considered yet, initially 0.
+ */
+void
+bx_rows_prefetch(BxRows *rows, const BlockNumber *pages, uint32 npages,
+				 uint32 i, uint32 distance, uint32 *ahead)
+{
+	/* adjacent pages are left to OS readahead */
+	for (*ahead = Max(*ahead, i + 1);
+		 *ahead < npages && *ahead <= i + distance; (*ahead)++)
+	{
+		if (pages[*ahead] != pages[*ahead - 1] + 1)
+			PrefetchBuffer(rows->heap, MAIN_FORKNUM, pages[*ahead]);
+	}
 }
 
 /* Adds the rows of several pages that may match to a bitmap. */
@@ -262,15 +320,13 @@ bx_rows_add(BxRows *rows, const BlockNumber *pages, uint32 npages,
 
 	for (uint32 i = 0; i < npages; i++)
 	{
-		CHECK_FOR_INTERRUPTS();
+		ItemPointerData tids[MaxHeapTuplesPerPage];
+		int			n;
 
-		/* adjacent pages are left to OS readahead */
-		for (ahead = Max(ahead, i + 1);
-			 ahead < npages && ahead <= i + distance; ahead++)
-		{
-			if (pages[ahead] != pages[ahead - 1] + 1)
-				PrefetchBuffer(rows->heap, MAIN_FORKNUM, pages[ahead]);
-		}
-		add_page(rows, pages[i], tbm);
+		CHECK_FOR_INTERRUPTS();
+		bx_rows_prefetch(rows, pages, npages, i, distance, &ahead);
+		n = bx_rows_list(rows, pages[i], tids);
+		if (n > 0)
+			tbm_add_tuples(tbm, tids, n, true);
 	}
 }

@@ -43,7 +43,12 @@ typedef void (*BxFoundCallback) (void *arg, BlockNumber first, uint32 npages);
 
 /*
  * State of a search.  The layout calls bx_search_add_range() for each range
- * that may match.
+ * that may match, in ascending order.
+ *
+ * found() may set "paused": then the layout returns early, and to continue,
+ * the caller clears "paused" and calls search() again, with the same query
+ * and heap_blocks.  If search() returns and "paused" is not set, the search
+ * is complete.
  */
 typedef struct BxSearch
 {
@@ -55,6 +60,9 @@ typedef struct BxSearch
 	BxFoundCallback found;
 	void	   *arg;			/* passed to found() */
 	int64		npages;			/* heap pages found so far */
+	uint32		next_range;		/* the ranges before this one have been
+								 * searched */
+	bool		paused;
 } BxSearch;
 
 /*

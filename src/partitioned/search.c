@@ -323,6 +323,16 @@ pin_first_slice(SearchState *state, OpenNode *open)
 		pin_slice(state, open, &state->probes[BX_LEVEL_PARTITION][0]);
 }
 
+/*
+ * Returns whether the ranges of a segment were searched before the search was
+ * paused.
+ */
+static inline bool
+is_searched(const BxSearch *search, uint32 segment)
+{
+	return ((uint64) segment + 1) * BX_FANOUT <= search->next_range;
+}
+
 /* Searches a partition, and releases the pin on its top-level page. */
 static void
 search_partition(SearchState *state, OpenNode *open)
@@ -344,10 +354,13 @@ search_partition(SearchState *state, OpenNode *open)
 	for (int c = bx_mask_next(&matching, 0); c < BX_FANOUT;
 		 c = bx_mask_next(&matching, c + 1))
 	{
-		OpenNode   *segment = &segments[nsegments++];
+		OpenNode   *segment = &segments[nsegments];
 
 		bx_node_of_slot(open->node.number, BX_SLOT_SEGMENT(c), top,
 						&segment->node);
+		if (is_searched(state->search, segment->node.number))
+			continue;
+		nsegments++;
 		segment->topbuf = open->topbuf;
 		segment->slicebuf = InvalidBuffer;
 	}
@@ -355,7 +368,7 @@ search_partition(SearchState *state, OpenNode *open)
 
 	for (int i = 0; i < nsegments; i++)
 		check_node(state, &segments[i]);
-	for (int i = 0; i < nsegments; i++)
+	for (int i = 0; i < nsegments && !state->search->paused; i++)
 	{
 		/*
 		 * with several elements, the slices that are needed are not known in
@@ -526,10 +539,20 @@ probe_region(SearchState *state, uint32 number, BxMask *matching)
 						 matching);
 }
 
+/* Releases the pins on a partition that is not searched. */
+static void
+close_partition(OpenNode *open)
+{
+	if (BufferIsValid(open->slicebuf))
+		ReleaseBuffer(open->slicebuf);
+	ReleaseBuffer(open->topbuf);
+}
+
 /*
  * Searches n partitions, in order; the block numbers of their top-level pages
  * are in tops[], 0 for those to be skipped.  The top-level pages and summaries
- * of the following partitions are prefetched meanwhile.
+ * of the following partitions are prefetched meanwhile.  Stops if the search
+ * is paused.
  */
 static void
 search_partitions(SearchState *state, uint32 first, uint32 n,
@@ -571,6 +594,15 @@ search_partitions(SearchState *state, uint32 first, uint32 n,
 			pin_first_slice(state, &opened[(i + 1 - 2 * lead) % nopened]);
 		if (i >= 2 * lead && tops[i - 2 * lead] != 0)
 			search_partition(state, &opened[(i - 2 * lead) % nopened]);
+		if (state->search->paused)
+		{
+			for (uint64 j = i - 2 * lead + 1; j < n && j <= i + 1 - lead; j++)
+			{
+				if (tops[j] != 0)
+					close_partition(&opened[j % nopened]);
+			}
+			break;
+		}
 	}
 	pfree(opened);
 }
@@ -578,7 +610,7 @@ search_partitions(SearchState *state, uint32 first, uint32 n,
 /*
  * Searches the partitions of a region that may match.  tops[] has the block
  * numbers of the top-level pages of its n partitions, 0 for those that do not
- * exist; the array is changed.
+ * exist or have been searched; the array is changed.
  */
 static void
 search_region(SearchState *state, uint32 number, uint32 n, BlockNumber *tops)
@@ -606,13 +638,16 @@ search_region(SearchState *state, uint32 number, uint32 n, BlockNumber *tops)
 		search_partitions(state, number * BX_FANOUT, n, tops);
 }
 
-/* Searches all regions of the heap, in order. */
+/*
+ * Searches all regions of the heap, in order, from search->next_range on.
+ */
 void
 bx_partitioned_search(BxSearch *search)
 {
 	SearchState state;
 	uint64		ranges;
 	uint32		npartitions;
+	uint32		start = search->next_range / BX_RANGES_PER_PARTITION;
 	BlockNumber *tops;
 
 	if (search->heap_blocks == 0)
@@ -621,8 +656,10 @@ bx_partitioned_search(BxSearch *search)
 	npartitions = (ranges - 1) / BX_RANGES_PER_PARTITION + 1;
 	tops = palloc(sizeof(BlockNumber) * npartitions);
 	bx_dir_tops(search->index, 0, npartitions, tops);
+	memset(tops, 0, sizeof(BlockNumber) * Min(start, npartitions));
 	init_search_state(&state, search);
-	for (uint32 first = 0; first < npartitions; first += BX_FANOUT)
+	for (uint32 first = start - start % BX_FANOUT;
+		 first < npartitions && !search->paused; first += BX_FANOUT)
 		search_region(&state, first / BX_FANOUT,
 					  Min(BX_FANOUT, npartitions - first), tops + first);
 }
