@@ -1,7 +1,7 @@
 # BloomidxTest: what the TAP tests of bloomidx share.
 #
-# A test is written as a comparison: the same query answered by a sequential scan (the oracle) and by the index,
-# with the planner forced to each, and with EXPLAIN as the witness that the index was really asked.  The SQL
+# A test is written as a comparison: the same query answered by a sequential scan (the oracle) and by the index, in a
+# bitmap scan and in an index scan, with the planner forced to each, and with EXPLAIN as the witness that the index was really asked.  The SQL
 # functions that do so are created by install_oracle(), so that ten thousand comparisons need no round trips.
 
 package BloomidxTest;
@@ -111,36 +111,66 @@ sub install_oracle
 
 	$node->safe_psql(
 		$dbname, "CREATE EXTENSION $extension;" . q{
--- Make the planner choose the index wherever it can, or never.
-CREATE FUNCTION oracle_force(use_index bool) RETURNS void LANGUAGE plpgsql AS $$
+-- Make the planner choose a 'bitmap' scan or an 'index' scan wherever it can, or only scans of the 'table'.
+CREATE FUNCTION oracle_force(scan text) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+	use_index bool := scan <> 'table';
 BEGIN
 	PERFORM set_config('enable_seqscan', (NOT use_index)::text, false),
-			set_config('enable_bitmapscan', use_index::text, false),
-			set_config('enable_indexscan', 'off', false),
-			set_config('enable_indexonlyscan', 'off', false),
+			set_config('enable_bitmapscan', (scan = 'bitmap')::text, false),
+			set_config('enable_indexscan', (scan = 'index')::text, false),
+			set_config('enable_indexonlyscan', (scan = 'index')::text, false),
 			set_config('enable_hashjoin', (NOT use_index)::text, false),
 			set_config('enable_mergejoin', (NOT use_index)::text, false),
 			set_config('enable_material', (NOT use_index)::text, false),
 			set_config('enable_memoize', (NOT use_index)::text, false);
 END $$;
 
+CREATE FUNCTION oracle_force(use_index bool) RETURNS void LANGUAGE sql AS $$
+	SELECT oracle_force(CASE WHEN use_index THEN 'bitmap' ELSE 'table' END)
+$$;
+
 -- Does the plan of this query scan an index whose name begins with index_name?
-CREATE FUNCTION oracle_uses_index(query text, index_name text) RETURNS bool LANGUAGE plpgsql AS $$
+CREATE FUNCTION oracle_plan_uses(plan text, index_name text) RETURNS bool LANGUAGE sql AS $$
+	SELECT plan ~ ('(Bitmap Index Scan on|Index( Only)? Scan using) "?' || index_name)
+$$;
+
+CREATE FUNCTION oracle_plan(query text) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
 	line text;
+	plan text;
 BEGIN
 	FOR line IN EXECUTE 'EXPLAIN (COSTS OFF) ' || query LOOP
-		IF line LIKE '%Bitmap Index Scan on ' || index_name || '%' THEN
-			RETURN true;
-		END IF;
+		plan := concat_ws(E'\n', plan, line);
 	END LOOP;
-	RETURN false;
+	RETURN plan;
 END $$;
 
--- Answer each query both ways.  A query returns a count and a digest of the row addresses it found.  setups[i],
+CREATE FUNCTION oracle_uses_index(query text, index_name text) RETURNS bool LANGUAGE sql AS $$
+	SELECT oracle_plan_uses(oracle_plan(query), index_name)
+$$;
+
+-- Answer a query, prepared anew, by one kind of scan.
+CREATE FUNCTION oracle_answer(scan text, index_name text, setup text, query text, OUT plan text, OUT used bool, OUT n bigint,
+							  OUT h numeric)
+LANGUAGE plpgsql AS $$
+BEGIN
+	PERFORM oracle_force(scan);
+	IF setup IS NOT NULL THEN
+		EXECUTE setup;
+	END IF;
+	plan := oracle_plan(query);
+	used := oracle_plan_uses(plan, index_name);
+	EXECUTE query INTO n, h;
+	IF setup IS NOT NULL THEN
+		DEALLOCATE p;
+	END IF;
+END $$;
+
+-- Answer each query in all three ways.  A query returns a count and a digest of the row addresses it found.  setups[i],
 -- if not null, is a PREPARE of statement "p" for a query that is EXECUTE p(...): it is prepared anew for each way,
 -- since a generic plan outlives the settings it was made under.  musts[i]: the index has to be used.
--- The first line is S|queries|answered by the index|with a hit|without; then one line for every failure.
+-- The first line is S|queries|answered by a bitmap scan of the index|with a hit|without; then one line for every failure.
 CREATE FUNCTION oracle_compare(index_name text, setups text[], queries text[], musts bool[])
 RETURNS SETOF text LANGUAGE plpgsql AS $$
 DECLARE
@@ -148,49 +178,41 @@ DECLARE
 	nhits int := 0;
 	nmisses int := 0;
 	failures text[] := '{}';
-	used bool;
-	n1 bigint; h1 numeric;
-	n2 bigint; h2 numeric;
+	scan text;
+	expected record;
+	found record;
+	ors bool;
 BEGIN
 	PERFORM set_config('plan_cache_mode', 'force_generic_plan', false);
 	FOR i IN 1 .. cardinality(queries) LOOP
-		PERFORM oracle_force(true);
-		IF setups[i] IS NOT NULL THEN
-			EXECUTE setups[i];
-		END IF;
-		used := oracle_uses_index(queries[i], index_name);
-		EXECUTE queries[i] INTO n1, h1;
-		PERFORM oracle_force(false);
-		IF setups[i] IS NOT NULL THEN
-			DEALLOCATE p;
-			EXECUTE setups[i];
-		END IF;
-		EXECUTE queries[i] INTO n2, h2;
-		IF setups[i] IS NOT NULL THEN
-			DEALLOCATE p;
-		END IF;
-
-		IF n1 IS DISTINCT FROM n2 OR h1 IS DISTINCT FROM h2 THEN
-			failures := failures || format('F|index %s rows, sequential scan %s rows: %s; %s',
-										   n1, n2, setups[i], queries[i]);
-		END IF;
-		IF used THEN
+		expected := oracle_answer('table', index_name, setups[i], queries[i]);
+		ors := false;
+		FOREACH scan IN ARRAY ARRAY['bitmap', 'index'] LOOP
+			found := oracle_answer(scan, index_name, setups[i], queries[i]);
+			IF found.n IS DISTINCT FROM expected.n OR found.h IS DISTINCT FROM expected.h THEN
+				failures := failures || format('F|%s scan %s rows, sequential scan %s rows: %s; %s',
+											   scan, found.n, expected.n, setups[i], queries[i]);
+			END IF;
+			-- arrays are looked for by an OR of bitmaps
+			ors := ors OR found.plan ~ 'BitmapOr';
+			IF musts[i] AND NOT found.used AND NOT (scan = 'index' AND ors) THEN
+				failures := failures || format('F|index not used for %s scan: %s; %s', scan, setups[i], queries[i]);
+			END IF;
+			CONTINUE WHEN scan = 'index' OR NOT found.used;
 			nused := nused + 1;
-			IF n2 > 0 THEN
+			IF expected.n > 0 THEN
 				nhits := nhits + 1;
 			ELSE
 				nmisses := nmisses + 1;
 			END IF;
-		ELSIF musts[i] THEN
-			failures := failures || format('F|index not used: %s; %s', setups[i], queries[i]);
-		END IF;
+		END LOOP;
 	END LOOP;
 	RETURN NEXT format('S|%s|%s|%s|%s', cardinality(queries), nused, nhits, nmisses);
 	RETURN QUERY SELECT * FROM unnest(failures);
 END $$;
 
 -- How many visible rows of the table does the index not find, each looked up by its own key?  Rows without a key are
--- left out.  NULL if the index was not asked.  predicate is that of a partial index; some rows only are looked up if
+-- left out.  By an index scan, or else by a bitmap scan.  NULL if the index was not asked.  predicate is that of a partial index; some rows only are looked up if
 -- they have to meet a condition.
 CREATE FUNCTION oracle_lost_rows(tab text, col text, index_name text, predicate text DEFAULT 'true',
 								 condition text DEFAULT 'true')
@@ -201,13 +223,17 @@ DECLARE
 						 ' WHERE k IS NOT NULL AND NOT EXISTS'
 						 ' (SELECT FROM %1$s b WHERE b.%2$s = a.k AND (b.ctid = a.c) IS TRUE AND %3$s OFFSET 0)',
 						 tab, col, predicate, condition);
+	scan text;
 	lost bigint;
 BEGIN
-	PERFORM oracle_force(true);
-	IF index_name IS NOT NULL AND NOT oracle_uses_index(query, index_name) THEN
-		RETURN NULL;
-	END IF;
-	EXECUTE query INTO lost;
+	FOREACH scan IN ARRAY ARRAY['index', 'bitmap'] LOOP
+		PERFORM oracle_force(scan);
+		IF index_name IS NOT NULL AND NOT oracle_uses_index(query, index_name) THEN
+			RETURN NULL;
+		END IF;
+		EXECUTE query INTO lost;
+		EXIT WHEN lost > 0;
+	END LOOP;
 	RETURN lost;
 END $$;
 

@@ -1,0 +1,125 @@
+# Exclusion constraints under load: clients add, change and delete rows with colliding keys, while the table is vacuumed and
+# its indexes are rebuilt, and the server is killed.  There are never two live rows with equal keys, ON CONFLICT DO NOTHING
+# never fails, and every row is found.
+#
+#   BLOOMIDX_CRASHES  three times the number of rounds (2)
+#   BLOOMIDX_SECONDS  duration of each (5)
+#
+# The same load runs on a table with a GiST exclusion constraint, to compare deadlocks: two transactions that insert equal
+# keys without ON CONFLICT insert first and then wait for each other, whatever the index.
+
+use strict;
+use warnings;
+
+use FindBin;
+use lib "$FindBin::RealBin/../lib";
+
+use BloomidxTest;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use Time::HiRes qw(time usleep);
+
+my $rounds = int(($ENV{BLOOMIDX_CRASHES} || 6) / 3) || 1;
+my $seconds = $ENV{BLOOMIDX_SECONDS} || 5;
+my $keys = 400;
+my $node = new_node('exclusion', conf => "deadlock_timeout = 20ms\n");
+
+# What clients do to one table.  Rows are wide enough for many ranges, and leave room for HOT updates.  A plain INSERT or
+# UPDATE may fail by the constraint, or by a deadlock, which is counted.
+sub create_table
+{
+	my ($table, $constraint) = @_;
+	$node->safe_psql(
+		'postgres', qq{
+CREATE TABLE $table (k int, n int DEFAULT 0, pad text DEFAULT repeat('x', 300), CONSTRAINT ${table}_k $constraint)
+	WITH (fillfactor = 70);
+CREATE INDEX ${table}_n ON $table @{[ using_index('n', pages_per_range => 1) ]};
+CREATE SEQUENCE ${table}_deadlocks;
+CREATE SEQUENCE ${table}_conflicts;
+CREATE FUNCTION ${table}_try(statement text) RETURNS void LANGUAGE plpgsql AS \$\$
+BEGIN
+	EXECUTE statement;
+EXCEPTION
+	WHEN exclusion_violation THEN PERFORM nextval('${table}_conflicts');
+	WHEN deadlock_detected THEN PERFORM nextval('${table}_deadlocks');
+END \$\$});
+	return;
+}
+
+sub scripts
+{
+	my ($table) = @_;
+	my $set = "\\set k random(1, $keys)\n\\set other random(1, $keys)\n";
+	return (
+		"${table}_insert" => [ 4, "${set}SELECT ${table}_try('INSERT INTO $table VALUES (:k)');\n" ],
+		"${table}_ingest" => [ 8, "${set}INSERT INTO $table VALUES (:k) ON CONFLICT DO NOTHING;\n" ],
+		"${table}_delete" => [ 5, "${set}DELETE FROM $table WHERE k = :k;\n" ],
+		"${table}_move" => [ 2, "${set}SELECT ${table}_try('UPDATE $table SET k = :other WHERE k = :k');\n" ],
+		"${table}_touch" => [ 4, "${set}SELECT ${table}_try('UPDATE $table SET n = n + 1 WHERE k = :k');\n" ],
+		"${table}_undo" => [ 1, "${set}BEGIN;\nINSERT INTO $table VALUES (:k) ON CONFLICT DO NOTHING;\nROLLBACK;\n" ],
+		# a statement's snapshot has all rows of a moment
+		"${table}_verify" => [ 1, "SET enable_indexscan = off; SET enable_bitmapscan = off;\n"
+			  . "SELECT 1 / (count(*) = count(DISTINCT k))::int FROM $table;\n"
+			  . "RESET enable_indexscan; RESET enable_bitmapscan;\n" ],
+	);
+}
+
+sub counted
+{
+	my ($sequence) = @_;
+	return $node->safe_psql('postgres', "SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM $sequence");
+}
+
+create_table('bloom', 'EXCLUDE ' . using_index('k WITH =', pages_per_range => 1));
+create_table('gist', q{EXCLUDE USING gist (int4range(k, k, '[]') WITH =)});
+
+# Another session in the background, which vacuums and rebuilds.  An index of a constraint cannot be rebuilt concurrently.
+my @maintenance = ('VACUUM bloom', 'REINDEX INDEX CONCURRENTLY bloom_n', 'VACUUM (INDEX_CLEANUP ON) bloom', 'REINDEX INDEX bloom_k',
+	q{SELECT bloomidx_summarize('bloom_k')}, 'VACUUM FULL bloom', 'CHECKPOINT', 'VACUUM gist', 'REINDEX INDEX gist_k');
+
+foreach my $round (1 .. $rounds)
+{
+	my $what = "round $round";
+	my $clients = start_pgbench($node, { scripts('bloom'), scripts('gist') }, '-c', 8, '-j', 2, '-T', 3600);
+	my $end = time + $seconds;
+	my $done = 0;
+	my @failed;
+
+	while (time < $end)
+	{
+		my $statement = $maintenance[ $done++ % @maintenance ];
+		my ($status, undef, $stderr) = $node->psql('postgres', $statement);
+		push @failed, "$statement: $stderr" if $status != 0 && $stderr !~ /deadlock detected|could not obtain lock/;
+		usleep(100_000);
+	}
+	is(join("\n", @failed), '', "$what: $done commands of maintenance, and none fails");
+	kill9_all($node);
+	$clients->{harness}->finish;
+	# so the scripts that do not try have not failed either
+	unlike($clients->{stderr}, qr/ERROR:/, "$what: ON CONFLICT DO NOTHING does not fail, and no client sees two equal keys");
+
+	$node->start;
+	is( $node->safe_psql('postgres', 'SELECT count(*) > 10, count(*) - count(DISTINCT k) FROM bloom'),
+		't|0', "$what: no two rows have equal keys after the crash");
+	all_rows_found($node, 'bloom', 'k', 'bloom_k', 10, $what);
+	all_rows_found($node, 'bloom', 'n', 'bloom_n', 10, $what);
+	is( $node->safe_psql('postgres', "INSERT INTO bloom SELECT k FROM bloom ON CONFLICT DO NOTHING RETURNING k"),
+		'', "$what: every row conflicts with its copy");
+	is( $node->safe_psql('postgres', "INSERT INTO bloom SELECT generate_series(1, $keys) ON CONFLICT DO NOTHING;"
+			  . "SELECT count(*), count(DISTINCT k) FROM bloom"),
+		"$keys|$keys", "$what: all missing keys can be added");
+	report('crashes under exclusion constraints', 1);
+}
+
+my %deadlocks = map { $_ => counted("${_}_deadlocks") } 'bloom', 'gist';
+my %conflicts = map { $_ => counted("${_}_conflicts") } 'bloom', 'gist';
+note "deadlocks: bloomidx $deadlocks{bloom}, GiST $deadlocks{gist}; conflicts: bloomidx $conflicts{bloom}, GiST $conflicts{gist}";
+cmp_ok($conflicts{bloom}, '>', 10, 'the constraint is violated often enough');
+# as many per conflict, as far as chance allows
+cmp_ok($deadlocks{bloom}, '<=', 3 * $deadlocks{gist} + 20, 'no more deadlocks than with GiST');
+report('violations of exclusion constraints', $conflicts{bloom});
+
+log_is_clean($node, 'exclusion');
+$node->stop;
+done_testing();
