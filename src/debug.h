@@ -41,6 +41,8 @@
 									 * partition */
 #define BX_PAUSE_MERGE_PLANNED	17	/* merge: region page copied, nothing
 									 * published */
+#define BX_PAUSE_LISTED			18	/* index scan: the rows of a page are
+									 * listed, not returned */
 
 #ifdef BX_DEBUG_PAUSES
 

@@ -186,6 +186,7 @@ next_page(IndexScanDesc scan, BxFetch *fetch)
 	fetch->nrows = bx_rows_list(fetch->scan->rows, fetch->pages[i],
 								fetch->rows);
 	fetch->next_row = 0;
+	BX_PAUSE(BX_PAUSE_LISTED);
 	if (fetch->nrows == 0)
 		pgstat_count_index_tuples(scan->indexRelation, 1);
 	return true;

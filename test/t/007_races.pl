@@ -425,7 +425,7 @@ ALTER TABLE $table SET (fillfactor = 100)});
 	query("CREATE INDEX ON $table " . using_index('k', pages_per_range => 1));
 	catch_up($node, $standby);
 	like($old->query_safe("EXPLAIN SELECT * FROM $table WHERE k = 5"),
-		qr/Bitmap Index Scan/, "$try: an older snapshot on a standby uses an index that was made later");
+		qr/Index Scan/, "$try: an older snapshot on a standby uses an index that was made later");
 	is($old->query_safe("SELECT count(*) FROM $table WHERE k IN (5, 299, 350, 900)"),
 		4, "$try: an older snapshot on a standby finds the old values after CREATE INDEX");
 	$old->quit;
@@ -456,7 +456,7 @@ INSERT INTO $table SELECT generate_series(1, 100)});
 	catch_up($node, $standby);
 	my $query = "SELECT count(*) FROM $table WHERE $key IN (" . join(', ', map { -$_ } 1 .. 150) . ')';
 	like($old->query_safe("EXPLAIN $query"),
-		qr/Bitmap Index Scan/, "$what: an older snapshot on a standby uses an index that was made later");
+		qr/Index Scan/, "$what: an older snapshot on a standby uses an index that was made later");
 	is($old->query_safe($query), 150, "$what: an older snapshot on a standby finds deleted rows that came behind the scan");
 	$old->quit;
 	return;
@@ -484,6 +484,70 @@ INSERT INTO torn SELECT i, repeat('x', 1000) FROM generate_series(1, 500) i});
 }
 
 #
+# Index scans: between the listing of a page's rows and their return to the executor
+#
+
+# Begins a statement that scans the index of a table, and stops when the rows of the first page are listed.
+sub scan_until_listed
+{
+	my ($statement) = @_;
+	$gate->hold('listed');
+	my $session = start("SET enable_seqscan = off; SET enable_bitmapscan = off; $statement");
+	$gate->wait_for('listed');
+	return $session;
+}
+
+# One page, whose dead rows VACUUM removes, so that all rows on it are visible to all.
+sub an_index_only_scan_does_not_count_dead_rows
+{
+	my ($try) = @_;
+	my $table = empty_table();
+
+	query("INSERT INTO $table SELECT generate_series(1, 100); CREATE TABLE count_$table (n int); DELETE FROM $table WHERE k % 4 = 0");
+	like(query("SET enable_seqscan = off; SET enable_bitmapscan = off; EXPLAIN SELECT count(*) FROM $table"),
+		qr/Index Only Scan/, "$try: count(*) can be an index-only scan");
+	my $scan = scan_until_listed("INSERT INTO count_$table SELECT count(*) FROM $table");
+	query("VACUUM $table");
+	go_on($scan, 'listed');
+	is(query("SELECT n FROM count_$table"), 75, "$try: dead rows that are removed during an index-only scan do not count");
+	return;
+}
+
+# The versions that the scan sees get HOT successors, and the page is pruned; removed rows give their place to new ones.
+sub an_index_scan_finds_its_versions_whatever_comes_after
+{
+	my ($try) = @_;
+	my $table = small_table();
+
+	query("CREATE TABLE seen_$table (k int, v text); DELETE FROM $table WHERE k IN (2, 4)");
+	my $scan = scan_until_listed("INSERT INTO seen_$table SELECT k, v FROM $table WHERE k IN (1, 2, 3, 4, 300)");
+	query("UPDATE $table SET v = repeat('z', 200) WHERE k <= 3; UPDATE $table SET v = repeat('y', 200) WHERE k = 1");
+	query("VACUUM $table");
+	query("INSERT INTO $table VALUES (2, 'new'), (4, 'new'), (3, 'new')");
+	go_on($scan, 'listed');
+	is(query("SELECT string_agg(k || left(v, 1), ' ' ORDER BY k) FROM seen_$table"),
+		'1x 3x 300x', "$try: a scan finds the versions of its snapshot, and nothing that came after");
+	return;
+}
+
+# Of two that insert an equal key, the second sees the first, however long that is still searching.
+sub the_later_of_two_equal_keys_waits
+{
+	my ($try) = @_;
+	my $table = new_name('race');
+
+	query("CREATE TABLE $table (k int, EXCLUDE @{[ using_index('k WITH =') ]}); INSERT INTO $table SELECT generate_series(1, 500)");
+	my $first = scan_until_listed("INSERT INTO $table VALUES (1000)");
+	my $second = start("SET deadlock_timeout = '10min'; INSERT INTO $table VALUES (1000)");
+	$node->poll_query_until('postgres', "SELECT count(*) = 2 FROM pg_locks WHERE NOT granted AND locktype = 'advisory'") or die;
+	# the one who listed first goes on; both see each other only if the second inserted before the first listed
+	go_on($first, 'listed');
+	$second->quit;
+	is(query("SELECT count(*) FROM $table WHERE k = 1000"), 1, "$try: one of two equal keys is refused");
+	return;
+}
+
+#
 # The run
 #
 
@@ -503,6 +567,9 @@ for my $number (1 .. $tries)
 	hot_updates_behind_a_scan_of_the_heap_are_found($try);
 	an_old_snapshot_finds_old_values($try);
 	a_cancelled_vacuum_does_no_harm($try);
+	an_index_only_scan_does_not_count_dead_rows($try);
+	an_index_scan_finds_its_versions_whatever_comes_after($try);
+	the_later_of_two_equal_keys_waits($try);
 	$gate->quit;
 }
 a_row_whose_insert_failed_does_not_stop_a_rebuild();

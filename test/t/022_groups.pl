@@ -533,7 +533,7 @@ sub a_concurrent_build_in_doubt_loses_nothing_on_a_standby
 	like(info($table, 'note'), qr/partitions without filter: 4, call bloomidx_summarize/, "$what: partitions have no filter");
 	is_good($table, $what, undef, 'k + 0');
 	catch_up($node, $standby);
-	like($old->query_safe("EXPLAIN $query"), qr/Bitmap Index Scan/, "$what: an older snapshot on a standby uses the index");
+	like($old->query_safe("EXPLAIN $query"), qr/Index Scan/, "$what: an older snapshot on a standby uses the index");
 	is($old->query_safe($query), $n, "$what: an older snapshot on a standby finds them");
 	$old->quit;
 	query("INSERT INTO $table SELECT -1000000 - i, repeat('x', 7000) FROM generate_series(1, 50) i");
