@@ -13,6 +13,7 @@
 #                             small: five minutes, to bench/results-small    ROWS=n GROWTH="n n" REPEAT=n: see bench/compare
 #   make planner [ROWS=n]   does the planner choose the fastest way?
 #   make layouts [ROWS=n]   the two layouts beside each other, on a key that suits each
+#   make dedup [ROWS=n]     INSERT ... ON CONFLICT DO NOTHING, beside a unique B-tree and a hash exclusion constraint
 #   make dist               bloomidx-VERSION.tar.gz, and .zip as PGXN wants it, of the last commit
 #   make build-bench [ROWS=n]  how long CREATE INDEX takes, and how much memory
 #   make lint               cppcheck            make indent, make indent-check    pg_bsd_indent
@@ -40,7 +41,7 @@ override with_llvm = no
 
 # Goals that are scripts.  They find or install PostgreSQL themselves, so they must not need pg_config here,
 # and PGXS has a "check" of its own, which only says that it is not supported.
-SCRIPTED = demo check matrix soak bench build-bench planner layouts unit lint indent indent-check dist
+SCRIPTED = demo check matrix soak bench build-bench planner layouts dedup unit lint indent indent-check dist
 
 ifneq ($(filter $(SCRIPTED),$(MAKECMDGOALS)),)
 
@@ -83,6 +84,9 @@ build-bench:
 
 planner:
 	@bench/planner
+
+dedup:
+	@bench/dedup
 
 layouts:
 	@bench/layouts

@@ -74,6 +74,20 @@ sub counted
 create_table('bloom', 'EXCLUDE ' . using_index('k WITH =', pages_per_range => 1));
 create_table('gist', q{EXCLUDE USING gist (int4range(k, k, '[]') WITH =)});
 
+# A partitioned table, whose constraint must include the partition key.
+SKIP:
+{
+	skip 'there are no exclusion constraints on partitioned tables before PostgreSQL 17', 2 if $node->pg_version < 17;
+	$node->safe_psql('postgres', "CREATE TABLE parts (k int, n int, EXCLUDE @{[ using_index('k WITH =') ]}) PARTITION BY HASH (k);"
+		  . join '', map { "CREATE TABLE part$_ PARTITION OF parts FOR VALUES WITH (MODULUS 3, REMAINDER $_);" } 0 .. 2);
+	$node->safe_psql('postgres', 'INSERT INTO parts SELECT generate_series(1, 1000)');
+	is($node->safe_psql('postgres', 'INSERT INTO parts SELECT generate_series(500, 1500) ON CONFLICT DO NOTHING;'
+			  . 'SELECT count(*), count(DISTINCT k) FROM parts'),
+		'1500|1500', 'a constraint on a partitioned table finds duplicates in all partitions');
+	my (undef, undef, $stderr) = $node->psql('postgres', 'UPDATE parts SET k = 1500 WHERE k = 1');
+	like($stderr, qr/violates exclusion constraint/, 'a row that moves to another partition is checked');
+}
+
 # Another session in the background, which vacuums and rebuilds.  An index of a constraint cannot be rebuilt concurrently.
 my @maintenance = ('VACUUM bloom', 'REINDEX INDEX CONCURRENTLY bloom_n', 'VACUUM (INDEX_CLEANUP ON) bloom', 'REINDEX INDEX bloom_k',
 	q{SELECT bloomidx_summarize('bloom_k')}, 'VACUUM FULL bloom', 'CHECKPOINT', 'VACUUM gist', 'REINDEX INDEX gist_k');
