@@ -95,25 +95,6 @@ CREATE TABLE number (n numeric, EXCLUDE USING bloomidx (n WITH =) WITH (layout =
 INSERT INTO number VALUES (1.0);
 SELECT attempt('INSERT INTO number VALUES (1.000)');
 
--- deferrable: at the end of the statement, or of the transaction
-CREATE TABLE later (id int, CONSTRAINT c EXCLUDE USING bloomidx (id WITH =) WITH (layout = :layout)
-	DEFERRABLE INITIALLY IMMEDIATE);
-INSERT INTO later SELECT generate_series(1, 1000);
-UPDATE later SET id = id + 1;
-SELECT attempt('UPDATE later SET id = 5 WHERE id = 6');
-BEGIN;
-SET CONSTRAINTS c DEFERRED;
-INSERT INTO later VALUES (10);
-DELETE FROM later WHERE id = 10;
-INSERT INTO later VALUES (10);
-COMMIT;
-BEGIN;
-SET CONSTRAINTS c DEFERRED;
-INSERT INTO later VALUES (11);
-COMMIT;
-SELECT count(*), count(DISTINCT id) FROM later;
-SELECT attempt('INSERT INTO later VALUES (11) ON CONFLICT DO NOTHING');
-
 -- added to a table with rows
 CREATE TABLE old AS SELECT i % 3000 AS id FROM generate_series(1, 3001) i;
 SELECT attempt('ALTER TABLE old ADD EXCLUDE USING bloomidx (id WITH =)');

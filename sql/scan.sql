@@ -142,10 +142,6 @@ ANALYZE part;
 SELECT * FROM by_index('SELECT * FROM part WHERE k = 77 AND grp < 2');
 SELECT * FROM by_index('SELECT * FROM part WHERE n = 77 AND grp = 3');
 EXPLAIN (COSTS OFF) SELECT * FROM part WHERE k = 77 AND grp < 2;
-UPDATE part SET grp = 3 - grp WHERE id % 3 = 0;
-SELECT * FROM by_index('SELECT * FROM part WHERE k = 77 AND grp < 2');
-SELECT * FROM by_index('SELECT * FROM part WHERE n = 77 AND grp = 3');
-SELECT * FROM by_index('SELECT k, p.id FROM generate_series(1, 400) k JOIN part p USING (k) WHERE grp < 2');
 BEGIN;
 SET LOCAL enable_seqscan = off;
 SET LOCAL enable_bitmapscan = off;
@@ -154,6 +150,10 @@ FETCH 1 FROM c;
 UPDATE part SET grp = 3 WHERE k = 200;
 FETCH ALL FROM c;
 ROLLBACK;
+UPDATE part SET grp = 3 - grp WHERE id % 3 = 0;
+SELECT * FROM by_index('SELECT * FROM part WHERE k = 77 AND grp < 2');
+SELECT * FROM by_index('SELECT * FROM part WHERE n = 77 AND grp = 3');
+SELECT * FROM by_index('SELECT k, p.id FROM generate_series(1, 400) k JOIN part p USING (k) WHERE grp < 2');
 -- without a key
 SELECT * FROM by_index('SELECT id FROM part WHERE grp < 2');
 

@@ -88,16 +88,29 @@ check_table_am(Relation heap, Relation index)
 }
 
 /*
- * Raises an error if the index belongs to an exclusion constraint with a
- * predicate.  When the server checks such a constraint, it relies on the
- * index to return only rows that satisfy the predicate.  The filters cannot
- * do that: they identify pages.
+ * Raises an error if the index belongs to an exclusion constraint that the
+ * server could not check correctly.
+ *
+ * A predicate: the server relies on the index to return only rows that
+ * satisfy it.  The filters cannot do that: they identify pages.
+ *
+ * A deferrable constraint, if an update of the key can be HOT: the deferred
+ * check looks for the new version as if it were the root of its HOT chain,
+ * does not find it, and takes it for dead.
  */
 static void
 check_exclusion(Relation index)
 {
-	if (index->rd_index->indisexclusion &&
-		RelationGetIndexPredicate(index) != NIL)
+	if (!index->rd_index->indisexclusion)
+		return;
+	if (BX_KEY_UPDATES_CAN_BE_HOT && !index->rd_index->indimmediate)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("cannot create exclusion constraint \"%s\": access method \"bloomidx\" does not support deferrable exclusion constraints",
+						RelationGetRelationName(index)),
+				 errdetail("PostgreSQL 16 and later do not check HOT updates of the columns of such a constraint."),
+				 errhint("Use a constraint that is not deferrable.")));
+	if (RelationGetIndexPredicate(index) != NIL)
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 				 errmsg("cannot create exclusion constraint \"%s\": access method \"bloomidx\" does not support exclusion constraints with a predicate",

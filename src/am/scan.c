@@ -195,7 +195,8 @@ bx_scan_start(IndexScanDesc scan, Relation heap)
 		search->snapshot = scan->xs_snapshot;
 		search->query = &opaque->query;
 		search->heap_blocks = RelationGetNumberOfBlocks(heap);
-		opaque->rows = bx_rows_begin(scan, heap, &opaque->query);
+		opaque->rows = bx_rows_begin(scan, heap, &opaque->query,
+									 opaque->hashers);
 	}
 	MemoryContextSwitchTo(oldcxt);
 	return result;

@@ -57,7 +57,7 @@ extern void bx_heapscan_end(BxHeapScan *scan);
 /* rows.c */
 typedef struct BxRows BxRows;
 extern BxRows *bx_rows_begin(IndexScanDesc scan, Relation heap,
-							 const BxQuery *query);
+							 const BxQuery *query, const BxHasher *hashers);
 extern bool bx_rows_can_exclude(const BxRows *rows);
 extern int	bx_rows_list(BxRows *rows, BlockNumber blkno,
 						 ItemPointerData *tids);

@@ -66,6 +66,8 @@ typedef struct RowTest
 	bool		is_null_test;
 	bool		null;			/* null test: true for IS NULL, false for IS
 								 * NOT NULL */
+	bool		is_comparison;	/* the value must be the same as "sought" */
+	Datum		sought;
 	BxHasher	hasher;			/* otherwise: the key of the value must be an
 								 * element */
 } RowTest;
@@ -81,29 +83,41 @@ struct BxRows
 };
 
 /*
- * Initializes the test for a scan key.  Returns false if the test is not
- * possible from the tuple alone.
+ * Initializes the test for a scan key, whose value "hasher" hashes.  Returns
+ * false if the test is not possible from the tuple alone.
  */
 static bool
-init_test(RowTest *test, Relation index, ScanKey key)
+init_test(RowTest *test, Relation index, ScanKey key, const BxHasher *hasher)
 {
+	bool		same_type = key->sk_subtype == InvalidOid ||
+	key->sk_subtype == index->rd_opcintype[key->sk_attno - 1];
+
 	test->attnum = index->rd_index->indkey.values[key->sk_attno - 1];
 	if (test->attnum <= 0)
 		return false;			/* an expression */
 	test->is_null_test =
 		(key->sk_flags & (SK_SEARCHNULL | SK_SEARCHNOTNULL)) != 0;
 	test->null = (key->sk_flags & SK_SEARCHNULL) != 0;
-	bx_hasher_init(&test->hasher, index, key->sk_attno, InvalidOid);
-	return test->is_null_test || test->hasher.is_simple;
+	if (test->is_null_test)
+		return true;
+	if (same_type)
+		test->hasher = *hasher;
+	else
+		bx_hasher_init(&test->hasher, index, key->sk_attno, InvalidOid);
+	test->sought = key->sk_argument;
+	test->is_comparison = test->hasher.is_fixed && same_type &&
+		!(key->sk_flags & SK_SEARCHARRAY);
+	return test->hasher.is_simple;
 }
 
 /*
  * Prepares to check rows for a scan, whose scan keys correspond to the
- * conditions of the query, in the same order.  The result is allocated in the
+ * conditions of the query, and to the hashers, in the same order.  The result is allocated in the
  * current memory context.
  */
 BxRows *
-bx_rows_begin(IndexScanDesc scan, Relation heap, const BxQuery *query)
+bx_rows_begin(IndexScanDesc scan, Relation heap, const BxQuery *query,
+			  const BxHasher *hashers)
 {
 	int			n = scan->numberOfKeys;
 	BxRows	   *rows = palloc(offsetof(BxRows, tests) + sizeof(RowTest) * n);
@@ -117,7 +131,8 @@ bx_rows_begin(IndexScanDesc scan, Relation heap, const BxQuery *query)
 	{
 		RowTest    *test = &rows->tests[rows->ntests];
 
-		if (init_test(test, scan->indexRelation, &scan->keyData[i]))
+		if (init_test(test, scan->indexRelation, &scan->keyData[i],
+					  &hashers[i]))
 		{
 			test->condition = i;
 			rows->ntests++;
@@ -160,6 +175,8 @@ may_meet(BxRows *rows, RowTest *test, HeapTuple tuple, TupleDesc desc)
 		return isnull == test->null;
 	if (isnull)
 		return false;
+	if (test->is_comparison)
+		return bx_hasher_same(&test->hasher, value, test->sought);
 	if (!test->hasher.is_fixed && is_packed(value))
 		return true;
 	return bx_query_has_element(rows->query, test->condition,

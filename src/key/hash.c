@@ -256,6 +256,27 @@ choose_kind(const BxHasher *hasher)
 	return HASH_BY_CALL;
 }
 
+/* Returns the bytes of a value if they are all that is hashed, otherwise 0. */
+static int
+fixed_length(HashKind kind)
+{
+	switch (kind)
+	{
+		case HASH_INT2:
+			return sizeof(int16);
+		case HASH_INT4:
+			return sizeof(int32);
+		case HASH_INT8:
+			return sizeof(int64);
+		case HASH_OID:
+			return sizeof(Oid);
+		case HASH_UUID:
+			return UUID_LEN;
+		default:
+			return 0;
+	}
+}
+
 /*
  * Looks up the function that hashes values of a type: that of the index
  * column if type is InvalidOid or the column's type, else another one of the
@@ -295,7 +316,8 @@ bx_hasher_init(BxHasher *hasher, Relation index, int attno, Oid type)
 	hasher->seed = column_seed(attno, KEY_VALUE);
 	hasher->kind = choose_kind(hasher);
 	hasher->is_simple = hasher->kind != HASH_BY_CALL;
-	hasher->is_fixed = hasher->is_simple && hasher->kind != HASH_BYTES;
+	hasher->length = fixed_length(hasher->kind);
+	hasher->is_fixed = hasher->length > 0;
 }
 
 /*

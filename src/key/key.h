@@ -14,6 +14,7 @@
 #include "access/genam.h"
 #include "fmgr.h"
 #include "utils/rel.h"
+#include "utils/uuid.h"
 
 #include "../compat.h"
 #include "../filter/filter.h"
@@ -35,6 +36,8 @@ typedef struct BxHasher
 	Oid			collation;
 	uint64		seed;
 	int			kind;
+	int			length;			/* is_fixed: bytes of a value, which determine
+								 * its key; otherwise 0 */
 	bool		is_fixed;		/* hashing allocates no memory and cannot fail */
 	bool		is_simple;		/* as is_fixed, unless the value is compressed
 								 * or external */
@@ -104,6 +107,28 @@ bx_query_has_element(const BxQuery *query, int condition, uint64 key)
 			high = middle;
 	}
 	return elements[low].key == key;
+}
+
+/*
+ * Returns whether two values have the same key, if hasher->is_fixed.  This is
+ * faster than hashing, because equal keys mean equal bytes.
+ */
+static inline bool
+bx_hasher_same(const BxHasher *hasher, Datum a, Datum b)
+{
+	switch (hasher->length)
+	{
+		case sizeof(int16):
+			return DatumGetInt16(a) == DatumGetInt16(b);
+		case sizeof(int32):
+			return DatumGetInt32(a) == DatumGetInt32(b);
+		case sizeof(int64):
+			return DatumGetInt64(a) == DatumGetInt64(b);
+		default:
+			Assert(hasher->length == UUID_LEN);
+			return memcmp(DatumGetPointer(a), DatumGetPointer(b),
+						  UUID_LEN) == 0;	/* a constant: no function call */
+	}
 }
 
 /*
