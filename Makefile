@@ -20,9 +20,10 @@
 #
 # On Debian and its like check, demo, bench, lint and indent install the packages that they need and do not find.
 
-EXTENSION = bloomidx
+# The companions are SQL only: operator classes for types of other extensions.
+EXTENSION = bloomidx bloomidx_trgm bloomidx_hstore bloomidx_intarray bloomidx_citext
 MODULE_big = bloomidx
-DATA = $(wildcard bloomidx--*.sql)
+DATA = $(wildcard bloomidx--*.sql bloomidx_*--*.sql)
 OBJS = $(patsubst %.c,%.o,$(sort $(wildcard src/*.c src/*/*.c)))
 REGRESS = $(patsubst sql/%.sql,%,$(sort $(wildcard sql/*.sql)))
 PGFILEDESC = "bloomidx - Bloom filters for ranges of heap pages"

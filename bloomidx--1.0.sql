@@ -305,6 +305,121 @@ LANGUAGE C STRICT PARALLEL UNSAFE;
 COMMENT ON FUNCTION bloomidx_summarize(regclass) IS
 	'do to an index what VACUUM would: rebuild filters, return how many';
 
+-- Operator classes that extract several keys from one value.  Except for
+-- function 1, the support functions are those of GIN, with GIN's numbers.
+
+-- bytes of a text, whatever the collation
+CREATE FUNCTION bloomidx_hash_key(text, bigint) RETURNS bigint
+AS 'MODULE_PATHNAME', 'bloomidx_hash_bytea'
+LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+
+CREATE FUNCTION bloomidx_consistent_all(internal, smallint, text, integer,
+	internal, internal, internal) RETURNS "char"
+AS 'MODULE_PATHNAME'
+LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+
+CREATE FUNCTION bloomidx_ngram_options(internal) RETURNS void
+AS 'MODULE_PATHNAME'
+LANGUAGE C IMMUTABLE PARALLEL SAFE;
+
+CREATE FUNCTION bloomidx_ngram_extract_value(text, internal, internal)
+RETURNS internal
+AS 'MODULE_PATHNAME'
+LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+
+CREATE FUNCTION bloomidx_ngram_extract_query(text, internal, smallint,
+	internal, internal, internal, internal) RETURNS internal
+AS 'MODULE_PATHNAME'
+LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+
+CREATE FUNCTION bloomidx_prefix_options(internal) RETURNS void
+AS 'MODULE_PATHNAME'
+LANGUAGE C IMMUTABLE PARALLEL SAFE;
+
+CREATE FUNCTION bloomidx_prefix_extract_value(text, internal, internal)
+RETURNS internal
+AS 'MODULE_PATHNAME'
+LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+
+CREATE FUNCTION bloomidx_prefix_extract_query(text, internal, smallint,
+	internal, internal, internal, internal) RETURNS internal
+AS 'MODULE_PATHNAME'
+LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+
+-- the keys are hashed by the hash function of the type of the elements
+CREATE OPERATOR CLASS array_elements_ops FOR TYPE anyarray USING bloomidx AS
+	OPERATOR 1 && (anyarray, anyarray),
+	OPERATOR 2 @> (anyarray, anyarray),
+	FUNCTION 2 ginarrayextract(anyarray, internal, internal),
+	FUNCTION 3 ginqueryarrayextract(anyarray, internal, smallint, internal,
+		internal, internal, internal),
+	FUNCTION 6 ginarraytriconsistent(internal, smallint, anyarray, integer,
+		internal, internal, internal),
+	STORAGE anyelement;
+
+CREATE OPERATOR CLASS jsonb_contains_ops FOR TYPE jsonb USING bloomidx AS
+	OPERATOR 7 @> (jsonb, jsonb),
+	OPERATOR 9 ? (jsonb, text),
+	OPERATOR 10 ?| (jsonb, text[]),
+	OPERATOR 11 ?& (jsonb, text[]),
+	OPERATOR 15 @? (jsonb, jsonpath),
+	OPERATOR 16 @@ (jsonb, jsonpath),
+	FUNCTION 1 bloomidx_hash_key(text, bigint),
+	FUNCTION 2 gin_extract_jsonb(jsonb, internal, internal),
+	FUNCTION 3 gin_extract_jsonb_query(jsonb, internal, smallint, internal,
+		internal, internal, internal),
+	FUNCTION 6 gin_triconsistent_jsonb(internal, smallint, jsonb, integer,
+		internal, internal, internal),
+	STORAGE text;
+
+CREATE OPERATOR CLASS jsonb_path_ops FOR TYPE jsonb USING bloomidx AS
+	OPERATOR 7 @> (jsonb, jsonb),
+	OPERATOR 15 @? (jsonb, jsonpath),
+	OPERATOR 16 @@ (jsonb, jsonpath),
+	FUNCTION 1 bloomidx_hash(int4, bigint),
+	FUNCTION 2 gin_extract_jsonb_path(jsonb, internal, internal),
+	FUNCTION 3 gin_extract_jsonb_query_path(jsonb, internal, smallint,
+		internal, internal, internal, internal),
+	FUNCTION 6 gin_triconsistent_jsonb_path(internal, smallint, jsonb, integer,
+		internal, internal, internal),
+	STORAGE int4;
+
+CREATE OPERATOR CLASS tsvector_ops DEFAULT FOR TYPE tsvector USING bloomidx AS
+	OPERATOR 1 @@ (tsvector, tsquery),
+	OPERATOR 2 @@@ (tsvector, tsquery),
+	FUNCTION 1 bloomidx_hash_key(text, bigint),
+	FUNCTION 2 gin_extract_tsvector(tsvector, internal, internal),
+	FUNCTION 3 gin_extract_tsquery(tsvector, internal, smallint, internal,
+		internal, internal, internal),
+	FUNCTION 6 gin_tsquery_triconsistent(internal, smallint, tsvector, integer,
+		internal, internal, internal),
+	STORAGE text;
+
+CREATE OPERATOR CLASS text_ngram_ops FOR TYPE text USING bloomidx AS
+	OPERATOR 1 ~~ (text, text),
+	OPERATOR 2 ~~* (text, text),
+	FUNCTION 1 bloomidx_hash(int8, bigint),
+	FUNCTION 2 bloomidx_ngram_extract_value(text, internal, internal),
+	FUNCTION 3 bloomidx_ngram_extract_query(text, internal, smallint, internal,
+		internal, internal, internal),
+	FUNCTION 6 bloomidx_consistent_all(internal, smallint, text, integer,
+		internal, internal, internal),
+	FUNCTION 7 bloomidx_ngram_options(internal),
+	STORAGE int8;
+
+CREATE OPERATOR CLASS text_prefix_ops FOR TYPE text USING bloomidx AS
+	OPERATOR 1 ^@ (text, text),
+	OPERATOR 2 ~~ (text, text),
+	OPERATOR 3 = (text, text),
+	FUNCTION 1 bloomidx_hash(int8, bigint),
+	FUNCTION 2 bloomidx_prefix_extract_value(text, internal, internal),
+	FUNCTION 3 bloomidx_prefix_extract_query(text, internal, smallint,
+		internal, internal, internal, internal),
+	FUNCTION 6 bloomidx_consistent_all(internal, smallint, text, integer,
+		internal, internal, internal),
+	FUNCTION 7 bloomidx_prefix_options(internal),
+	STORAGE int8;
+
 -- Monitoring.  Each function asks itself whether the caller may: who owns the
 -- table, may read all of it, or is a member of pg_stat_scan_tables.
 

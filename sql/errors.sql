@@ -63,8 +63,9 @@ SELECT attempt('CREATE INDEX ON k USING bloomidx ((a || b))');
 CREATE OPERATOR CLASS no_function FOR TYPE int4 USING bloomidx AS OPERATOR 1 =;
 CREATE OPERATOR CLASS no_operator FOR TYPE int4 USING bloomidx AS FUNCTION 1 hashint4extended(int4, int8);
 CREATE FUNCTION wrong(int4) RETURNS int4 LANGUAGE sql IMMUTABLE AS 'SELECT 1';
-SELECT attempt('CREATE OPERATOR CLASS wrong_number FOR TYPE int4 USING bloomidx AS OPERATOR 2 =');
-SELECT attempt('CREATE OPERATOR CLASS wrong_number FOR TYPE int4 USING bloomidx AS FUNCTION 2 wrong(int4)');
+CREATE OPERATOR CLASS wrong_strategy FOR TYPE int4 USING bloomidx AS OPERATOR 2 =, FUNCTION 1 hashint4extended(int4, int8);
+CREATE OPERATOR CLASS wrong_number FOR TYPE int4 USING bloomidx AS OPERATOR 1 =, FUNCTION 3 wrong(int4);
+SELECT attempt('CREATE OPERATOR CLASS wrong_numbers FOR TYPE int4 USING bloomidx AS FUNCTION 8 wrong(int4)');
 CREATE OPERATOR CLASS wrong_function FOR TYPE int4 USING bloomidx AS OPERATOR 1 =, FUNCTION 1 wrong(int4);
 CREATE OPERATOR CLASS one_sided FOR TYPE int4 USING bloomidx
 	AS OPERATOR 1 = (int4, int4), OPERATOR 1 = (int4, int8), FUNCTION 1 hashint4extended(int4, int8);

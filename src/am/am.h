@@ -27,11 +27,21 @@ typedef struct BxOptions
 	int32		vl_len_;		/* varlena header (do not touch directly!) */
 	int			layout;			/* BX_LAYOUT_xxx */
 	int			pages_per_range;	/* 0 means automatic */
-	double		false_positive_rate;
+	double		false_positive_rate;	/* < 0 means the default; see
+									 * bx_options_get */
 } BxOptions;
 
 #define BX_MAX_PAGES_PER_RANGE		(1 << BX_MAX_LG_BASE)
+
+/*
+ * Defaults of false_positive_rate.  If all columns extract, most queries have
+ * more than one key, and with n-grams a dozen, so each key may match falsely
+ * more often.  See "Rates of extracting classes" in src/README for the
+ * measurements.
+ */
 #define BX_DEFAULT_RATE				0.0002
+#define BX_EXTRACTED_RATE			0.002
+#define BX_FRAGMENTS_RATE			0.05
 
 /* handler.c */
 extern CompareType bxtranslatestrategy(StrategyNumber strategy, Oid opfamily);

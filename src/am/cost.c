@@ -14,6 +14,7 @@
 #include "nodes/pathnodes.h"
 #include "optimizer/cost.h"
 #include "optimizer/optimizer.h"
+#include "utils/lsyscache.h"
 #include "utils/selfuncs.h"
 #include "utils/spccache.h"
 
@@ -25,6 +26,24 @@
  */
 #define VISIT_COST		10
 
+/*
+ * Assumptions about an extracting qual whose operand is not known at planning
+ * time: the number of keys that a match must have.
+ */
+#define UNKNOWN_KEYS	2
+
+/*
+ * Index pages of a node that are read until a key is found that no child of
+ * the node has.
+ */
+#define PROBED_KEYS		4
+
+/*
+ * Fraction of the ranges that have all keys of a qual with many keys, although
+ * no row has them together.
+ */
+#define FOUND_APART		0.002
+
 /* Properties of an index that a scan may use. */
 typedef struct IndexFacts
 {
@@ -32,7 +51,17 @@ typedef struct IndexFacts
 	BxSearchFacts search;
 	bool		simple[INDEX_MAX_KEYS]; /* the column can be hashed from the
 										 * tuple alone */
+	bool		extracts[INDEX_MAX_KEYS];	/* the class of the column
+											 * extracts */
+	bool		fragmented;		/* some column has n-grams as keys */
 } IndexFacts;
+
+/* What a qual looks for. */
+typedef struct QualKeys
+{
+	double		elements;		/* elements that are looked for in a node */
+	double		fraction;		/* of the ranges: those that match */
+} QualKeys;
 
 /* Estimates for a scan. */
 typedef struct ScanPages
@@ -130,7 +159,13 @@ get_facts(PlannerInfo *root, IndexOptInfo *index, IndexFacts *facts)
 		lg_base = meta.lg_base;
 	}
 	for (int col = 0; col < index->nkeycolumns; col++)
+	{
 		facts->simple[col] = is_simple(index, rel, col);
+		facts->extracts[col] = rel != NULL &&
+			bx_extract_is_used(rel, col + 1);
+		facts->fragmented |= facts->extracts[col] &&
+			bx_text_is_fragmented(rel, col + 1);
+	}
 	if (rel != NULL)
 		index_close(rel, NoLock);
 	if (lg_base == BX_LG_BASE_UNSET)
@@ -184,14 +219,16 @@ counted_distinct(PlannerInfo *root, IndexOptInfo *index,
  */
 static double
 qual_ranges_hit(PlannerInfo *root, IndexOptInfo *index,
-				const BxSearchFacts *facts, RestrictInfo *qual, int col)
+				const IndexFacts *index_facts, RestrictInfo *qual, int col)
 {
+	const BxSearchFacts *facts = &index_facts->search;
 	double		rows = index->rel->tuples *
 	clause_selectivity(root, (Node *) qual, index->rel->relid, JOIN_INNER,
 					   NULL);
 	double		hit = bx_geometry_ranges_hit(facts->ranges, rows);
 
-	if (!IsA(qual->clause, NullTest) && index->rel->tuples > 0)
+	if (!IsA(qual->clause, NullTest) && index->rel->tuples > 0 &&
+		!index_facts->extracts[col])
 	{
 		double		rows_per_range = index->rel->tuples / facts->ranges;
 		double		together = Max(rows_per_range /
@@ -201,6 +238,111 @@ qual_ranges_hit(PlannerInfo *root, IndexOptInfo *index,
 		hit = Min(hit, Max(rows / together, Min(rows, 1.0)));
 	}
 	return hit;
+}
+
+/*
+ * Makes the scan key of a qual on an extracting column.  Returns false if the
+ * operand is not known at planning time.
+ */
+static bool
+make_scan_key(PlannerInfo *root, IndexOptInfo *index, int col, Node *clause,
+			  ScanKey key)
+{
+	Node	   *operand;
+	Oid			operator;
+
+	memset(key, 0, sizeof(*key));
+	if (IsA(clause, OpExpr))
+	{
+		operator = ((OpExpr *) clause)->opno;
+		operand = lsecond(((OpExpr *) clause)->args);
+	}
+	else if (IsA(clause, ScalarArrayOpExpr))
+	{
+		operator = ((ScalarArrayOpExpr *) clause)->opno;
+		operand = lsecond(((ScalarArrayOpExpr *) clause)->args);
+		key->sk_flags = SK_SEARCHARRAY;
+	}
+	else
+		return false;
+	operand = estimate_expression_value(root, operand);
+	while (IsA(operand, RelabelType))
+		operand = (Node *) ((RelabelType *) operand)->arg;
+	if (!IsA(operand, Const) || ((Const *) operand)->constisnull)
+		return false;
+	key->sk_attno = col + 1;
+	key->sk_strategy = get_op_opfamily_strategy(operator, index->opfamily[col]);
+	key->sk_argument = ((Const *) operand)->constvalue;
+	return true;
+}
+
+/*
+ * Returns the fraction of the ranges without a matching row that match a
+ * clause, if "single" is that fraction for a clause with one key.
+ */
+static double
+clause_fraction(const BxClause *clause, double single)
+{
+	if (clause->nrequired >= PROBED_KEYS)
+		return Max(pow(single, clause->nrequired), FOUND_APART);
+	if (clause->nrequired > 0)
+		return pow(single, clause->nrequired);
+	return clause->is_open ? 1.0 : Min(1.0, single * clause->noptional);
+}
+
+/*
+ * Estimates a qual on an extracting column, of which hit_ranges ranges have a
+ * matching row.  If the operand is known, its keys are extracted, as GIN's
+ * cost estimate does.
+ */
+static void
+estimate_extracted(PlannerInfo *root, IndexOptInfo *index,
+				   const IndexFacts *facts, int col, Node *clause,
+				   double hit_ranges, QualKeys *result)
+{
+	double		hit = hit_ranges / facts->search.ranges;
+	double		single = facts->layout->match_fraction(&facts->search, 1, 0);
+	double		apart = 0;
+	BxQuery		query;
+	BxHasher	hasher;
+	ScanKeyData key;
+	Relation	rel;
+
+	result->elements = UNKNOWN_KEYS;
+	result->fraction = Min(1.0, hit + pow(single, UNKNOWN_KEYS));
+	if (!make_scan_key(root, index, col, clause, &key))
+		return;
+	rel = index_open(index->indexoid, NoLock);
+	bx_hasher_init(&hasher, rel, col + 1, InvalidOid);
+	bx_query_init(&query, 1);
+	(void) bx_extract_condition(&query, &hasher, &key);
+	index_close(rel, NoLock);
+	result->elements = 0;
+	for (int i = 0; i < query.conditions[0].nclauses; i++)
+	{
+		const BxClause *part = &query.conditions[0].clauses[i];
+
+		apart += clause_fraction(part, single);
+		result->elements += Min(part->nrequired, PROBED_KEYS) +
+			part->noptional;
+	}
+	result->fraction = Min(1.0, hit + (1.0 - hit) * Min(apart, 1.0));
+}
+
+/* Estimates a qual of the index. */
+static void
+estimate_qual(PlannerInfo *root, IndexOptInfo *index, const IndexFacts *facts,
+			  int col, Node *clause, double hit_ranges, QualKeys *result)
+{
+	if (facts->extracts[col] && !IsA(clause, NullTest))
+	{
+		estimate_extracted(root, index, facts, col, clause, hit_ranges, result);
+		return;
+	}
+	result->elements = count_elements(root, clause);
+	result->fraction = facts->layout->match_fraction(&facts->search,
+													 result->elements,
+													 hit_ranges);
 }
 
 /*
@@ -231,15 +373,17 @@ estimate_pages(PlannerInfo *root, IndexPath *path, double loop_count,
 		foreach(lc2, clause->indexquals)
 		{
 			RestrictInfo *qual = lfirst_node(RestrictInfo, lc2);
-			double		n = count_elements(root, (Node *) qual->clause);
-			double		qual_hit = qual_ranges_hit(root, index, search, qual,
+			double		qual_hit = qual_ranges_hit(root, index, facts, qual,
 												   clause->indexcol);
+			QualKeys	keys;
 
-			pages->elements += n;
+			estimate_qual(root, index, facts, clause->indexcol,
+						  (Node *) qual->clause, qual_hit, &keys);
+			pages->elements += keys.elements;
 			pages->simple |= IsA(qual->clause, NullTest) ?
 				index->indexkeys[clause->indexcol] != 0 :
 				facts->simple[clause->indexcol];
-			fraction *= facts->layout->match_fraction(search, n, qual_hit);
+			fraction *= keys.fraction;
 			pages->hit = Min(pages->hit, qual_hit);
 		}
 	}
@@ -254,6 +398,11 @@ estimate_pages(PlannerInfo *root, IndexPath *path, double loop_count,
 	facts->layout->search_cost(search, Max(pages->elements, 1), pages->hit,
 							   &pages->search);
 	pages->index = pages->search.pages;
+
+	/* all segments have most n-grams */
+	if (facts->fragmented && !pages->search.in_order)
+		pages->index = Max(pages->index, PROBED_KEYS *
+						   ceil(search->ranges / BX_FANOUT));
 	if (!index->hypothetical)
 		pages->index = Min(pages->index, Max(index->pages, 1));
 	if (loop_count > 1)

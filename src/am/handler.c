@@ -8,9 +8,13 @@
 #include "postgres.h"
 
 #include "access/amapi.h"
+#include "access/htup_details.h"
 #include "access/stratnum.h"
+#include "catalog/pg_amproc.h"
 #include "fmgr.h"
+#include "utils/catcache.h"
 #include "utils/rel.h"
+#include "utils/syscache.h"
 
 #include "am.h"
 
@@ -27,6 +31,29 @@ _PG_init(void)
 }
 
 /*
+ * Returns whether the operator classes of a family extract keys.  Their
+ * strategies have other meanings.
+ */
+static bool
+family_extracts(Oid opfamily)
+{
+	CatCList   *procs = SearchSysCacheList1(AMPROCNUM,
+											ObjectIdGetDatum(opfamily));
+	bool		result = false;
+
+	for (int i = 0; i < procs->n_members; i++)
+	{
+		HeapTuple	tuple = &procs->members[i]->tuple;
+
+		if (((Form_pg_amproc) GETSTRUCT(tuple))->amprocnum ==
+			BX_EXTRACT_VALUE_PROC)
+			result = true;
+	}
+	ReleaseCatCacheList(procs);
+	return result;
+}
+
+/*
  * Tell the server which strategy is equality.  With these, a subscriber can
  * use the index to find rows of a table with REPLICA IDENTITY FULL, and an
  * exclusion constraint on a partitioned table can be compared with the
@@ -35,20 +62,24 @@ _PG_init(void)
 CompareType
 bxtranslatestrategy(StrategyNumber strategy, Oid opfamily)
 {
-	return strategy == BX_EQUAL_STRATEGY ? COMPARE_EQ : COMPARE_INVALID;
+	return strategy == BX_EQUAL_STRATEGY && !family_extracts(opfamily) ?
+		COMPARE_EQ : COMPARE_INVALID;
 }
 
 StrategyNumber
 bxtranslatecmptype(CompareType type, Oid opfamily)
 {
-	return type == COMPARE_EQ ? BX_EQUAL_STRATEGY : InvalidStrategy;
+	return type == COMPARE_EQ && !family_extracts(opfamily) ?
+		BX_EQUAL_STRATEGY : InvalidStrategy;
 }
 
 /* Fields that are not listed are false or NULL. */
 static const IndexAmRoutine routine = {
 	.type = T_IndexAmRoutine,
-	.amstrategies = BX_NSTRATEGIES,
+	.amstrategies = 0,			/* extracting classes have their own numbers */
 	.amsupport = BX_NPROCS,
+	.amoptsprocnum = BX_OPTIONS_PROC,
+	.amstorage = true,
 	.amcanmulticol = true,
 	.amoptionalkey = true,
 	.amsearcharray = true,
@@ -62,7 +93,6 @@ static const IndexAmRoutine routine = {
 	.amcanbuildparallel = true,
 #endif
 #if PG_VERSION_NUM >= 180000
-	.amconsistentequality = true,
 	.amtranslatestrategy = bxtranslatestrategy,
 	.amtranslatecmptype = bxtranslatecmptype,
 #endif

@@ -40,6 +40,7 @@ bx_insert_get(Relation index, IndexInfo *indexInfo)
 	for (int i = 0; i < insert->natts; i++)
 		bx_hasher_init(&insert->hashers[i], index, i + 1, InvalidOid);
 	bx_hash_row_alloc(insert->natts, &insert->row);
+	insert->keys_per_row = insert->natts;
 	MemoryContextSwitchTo(oldcxt);
 	indexInfo->ii_AmCache = insert;
 	return insert;
@@ -56,6 +57,7 @@ bxinsert(Relation index, Datum *values, bool *isnull, ItemPointer ht_ctid,
 	/* the relcache entry may differ from that of the previous call */
 	insert->index = index;
 	bx_hash_row(insert->hashers, insert->natts, values, isnull, &insert->row);
+	insert->keys_per_row = Max(insert->row.nvalues, insert->natts);
 	insert->layout->insert(insert, heap, ht_ctid, &insert->row);
 	MemoryContextSwitchTo(oldcxt);
 	MemoryContextReset(insert->tmpcxt);

@@ -64,7 +64,7 @@ bx_options_init(void)
 					  0, 0, BX_MAX_PAGES_PER_RANGE, AccessExclusiveLock);
 	add_real_reloption(option_kind, "false_positive_rate",
 					   "Chance that a range without the key is read",
-					   BX_DEFAULT_RATE, BX_MIN_RATE, BX_MAX_RATE,
+					   -1, BX_MIN_RATE, BX_MAX_RATE,
 					   AccessExclusiveLock);
 }
 
@@ -94,16 +94,37 @@ bxoptions(Datum reloptions, bool validate)
 	return (bytea *) options;
 }
 
+/*
+ * Returns the default of false_positive_rate, which depends on the operator
+ * classes.  The column whose keys need the lowest rate decides.
+ */
+static double
+default_rate(Relation index)
+{
+	double		rate = BX_FRAGMENTS_RATE;
+
+	for (int i = 0; i < IndexRelationGetNumberOfKeyAttributes(index); i++)
+	{
+		if (!bx_extract_is_used(index, i + 1))
+			return BX_DEFAULT_RATE;
+		if (!bx_text_is_fragmented(index, i + 1))
+			rate = BX_EXTRACTED_RATE;
+	}
+	return rate;
+}
+
 /* Gets the options of an index, or the defaults. */
 void
 bx_options_get(Relation index, BxOptions *options)
 {
 	if (index->rd_options)
-	{
 		memcpy(options, index->rd_options, sizeof(*options));
-		return;
+	else
+	{
+		memset(options, 0, sizeof(*options));
+		options->layout = BX_LAYOUT_PARTITIONED;
+		options->false_positive_rate = -1;
 	}
-	memset(options, 0, sizeof(*options));
-	options->layout = BX_LAYOUT_PARTITIONED;
-	options->false_positive_rate = BX_DEFAULT_RATE;
+	if (options->false_positive_rate < 0)
+		options->false_positive_rate = default_rate(index);
 }

@@ -59,7 +59,7 @@ catch_up_range(void *arg, uint32 range, double done, const uint64 *keys,
 	for (Size first = 0; first < nkeys; first += KEYS_AT_ONCE)
 	{
 		int			n = Min(nkeys - first, KEYS_AT_ONCE);
-		BxRowKeys	row = {n, n, unconstify(uint64 *, keys + first)};
+		BxRowKeys	row = {n, n, unconstify(uint64 *, keys + first), n};
 
 		CHECK_FOR_INTERRUPTS();
 		insert->layout->insert(insert, catchup->heap, &tid, &row);

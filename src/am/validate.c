@@ -1,8 +1,9 @@
 /*-------------------------------------------------------------------------
  *
  * validate.c
- *	  Validates an operator class: equality operators, and a hash function
- *	  for every type that they compare.
+ *	  Validates an operator class.  A plain class has equality operators, and
+ *	  a hash function for every type that they compare.  An extracting class
+ *	  has GIN's support functions.
  *
  * amvalidate() reports all problems of an operator class as INFO.  CREATE
  * INDEX and REINDEX raise an error for the first problem: an index with a
@@ -30,6 +31,9 @@
 
 #include "am.h"
 
+/* The largest strategy number of an extracting class, as in GIN. */
+#define MAX_STRATEGY	63
+
 /* State of a validation. */
 typedef struct Validation
 {
@@ -37,6 +41,8 @@ typedef struct Validation
 	Relation	index;			/* index being created; NULL in amvalidate() */
 	int			attno;			/* column of the index */
 
+	Oid			type;			/* input type of the class */
+	Oid			key_type;		/* of the keys, if the class extracts */
 	const char *family;			/* name of the operator family */
 	CatCList   *operators;		/* members of the operator family */
 	CatCList   *procs;
@@ -86,9 +92,9 @@ complain(Validation *validation, const char *object, const char *problem,
 				 is_function ? hint_at_hash_function() : 0));
 }
 
-/* Returns whether the family has a hash function for the type. */
+/* Returns whether the family has a support function for the type. */
 static bool
-has_hash_function(CatCList *procs, Oid type)
+has_function(CatCList *procs, Oid type, int number)
 {
 	for (int i = 0; i < procs->n_members; i++)
 	{
@@ -96,10 +102,91 @@ has_hash_function(CatCList *procs, Oid type)
 		(Form_pg_amproc) GETSTRUCT(&procs->members[i]->tuple);
 
 		if (proc->amproclefttype == type && proc->amprocrighttype == type &&
-			proc->amprocnum == BX_HASH_PROC)
+			proc->amprocnum == number)
 			return true;
 	}
 	return false;
+}
+
+/* Returns whether the family has a class for the type that extracts. */
+static bool
+is_extracting(CatCList *procs, Oid type)
+{
+	return has_function(procs, type, BX_EXTRACT_VALUE_PROC);
+}
+
+/*
+ * Returns what is wrong with a support function of a plain class, or NULL.
+ */
+static const char *
+plain_function_problem(Form_pg_amproc proc)
+{
+	if (proc->amprocnum != BX_HASH_PROC)
+		return "invalid support function number";
+	if (!check_amproc_signature(proc->amproc, INT8OID, false, 2, 2,
+								proc->amproclefttype, INT8OID))
+		return "hash function with wrong signature";
+	return NULL;
+}
+
+/*
+ * Returns whether a support function of an extracting class has the right
+ * signature.  As in GIN, functions may omit the last arguments.
+ */
+static bool
+has_right_signature(Form_pg_amproc proc, Oid key_type)
+{
+	Oid			type = proc->amproclefttype;
+
+	switch (proc->amprocnum)
+	{
+		case BX_HASH_PROC:
+			return !OidIsValid(key_type) ||
+				check_amproc_signature(proc->amproc, INT8OID, false, 2, 2,
+									   key_type, INT8OID);
+		case BX_EXTRACT_VALUE_PROC:
+			return check_amproc_signature(proc->amproc, INTERNALOID, false,
+										  2, 3, type, INTERNALOID,
+										  INTERNALOID);
+		case BX_EXTRACT_QUERY_PROC:
+			return check_amproc_signature(proc->amproc, INTERNALOID, false,
+										  5, 7, type, INTERNALOID, INT2OID,
+										  INTERNALOID, INTERNALOID,
+										  INTERNALOID, INTERNALOID);
+		case BX_CONSISTENT_PROC:
+			return check_amproc_signature(proc->amproc, BOOLOID, false, 6, 8,
+										  INTERNALOID, INT2OID, type, INT4OID,
+										  INTERNALOID, INTERNALOID,
+										  INTERNALOID, INTERNALOID);
+		case BX_TRICONSISTENT_PROC:
+			return check_amproc_signature(proc->amproc, CHAROID, false, 7, 7,
+										  INTERNALOID, INT2OID, type, INT4OID,
+										  INTERNALOID, INTERNALOID,
+										  INTERNALOID);
+		case BX_OPTIONS_PROC:
+			return check_amoptsproc_signature(proc->amproc);
+		default:
+			return false;
+	}
+}
+
+/*
+ * Returns what is wrong with a support function of an extracting class, or
+ * NULL.  "key_type" is InvalidOid if it is not known.
+ */
+static const char *
+extracting_function_problem(Form_pg_amproc proc, Oid key_type)
+{
+	if (proc->amprocnum < BX_HASH_PROC || proc->amprocnum > BX_OPTIONS_PROC)
+		return "invalid support function number";
+	if (proc->amprocnum == BX_CONSISTENT_PROC + 1)
+		return "support function 5, which compares prefixes, is not used";
+	if (!has_right_signature(proc, key_type))
+		return proc->amprocnum == BX_HASH_PROC ?
+			"hash function with wrong signature for the type of the keys" :
+			psprintf("wrong signature for support function %d",
+					 proc->amprocnum);
+	return NULL;
 }
 
 static void
@@ -111,17 +198,22 @@ validate_functions(Validation *validation)
 	{
 		Form_pg_amproc proc =
 		(Form_pg_amproc) GETSTRUCT(&procs->members[i]->tuple);
-		const char *problem = NULL;
+		bool		extracts = is_extracting(procs, proc->amproclefttype);
+		const char *problem;
 
-		if (proc->amprocnum != BX_HASH_PROC)
-			problem = "invalid support function number";
-		else if (proc->amproclefttype != proc->amprocrighttype)
-			problem = "hash function registered for two types";
-		else if (!check_amproc_signature(proc->amproc, INT8OID, false, 2, 2,
-										 proc->amproclefttype, INT8OID))
-			problem = "hash function with wrong signature";
+		if (proc->amproclefttype != proc->amprocrighttype)
+			problem = proc->amprocnum == BX_HASH_PROC ?
+				"hash function registered for two types" :
+				"support function registered for two types";
+		else if (extracts)
+			problem = extracting_function_problem(proc,
+												  proc->amproclefttype == validation->type ?
+												  validation->key_type : InvalidOid);
+		else
+			problem = plain_function_problem(proc);
 		if (problem)
-			complain(validation, format_procedure(proc->amproc), problem, true);
+			complain(validation, format_procedure(proc->amproc), problem,
+					 !extracts);
 	}
 }
 
@@ -134,10 +226,13 @@ validate_operators(Validation *validation)
 	{
 		Form_pg_amop op =
 		(Form_pg_amop) GETSTRUCT(&operators->members[i]->tuple);
+		bool		extracts = is_extracting(validation->procs,
+											 op->amoplefttype);
 		const char *problem = NULL;
 		bool		is_function = false;
 
-		if (op->amopstrategy != BX_EQUAL_STRATEGY)
+		if (extracts ? op->amopstrategy < 1 || op->amopstrategy > MAX_STRATEGY :
+			op->amopstrategy != BX_EQUAL_STRATEGY)
 			problem = "invalid strategy number";
 		else if (op->amoppurpose != AMOP_SEARCH || OidIsValid(op->amopsortfamily))
 			problem = "operator for ordering";
@@ -146,8 +241,11 @@ validate_operators(Validation *validation)
 			problem = "operator with wrong signature";
 		else if (!op_strict(op->amopopr))
 			problem = "operator is not strict";
-		else if (!has_hash_function(validation->procs, op->amoplefttype) ||
-				 !has_hash_function(validation->procs, op->amoprighttype))
+		else if (!extracts &&
+				 (!has_function(validation->procs, op->amoplefttype,
+								BX_HASH_PROC) ||
+				  !has_function(validation->procs, op->amoprighttype,
+								BX_HASH_PROC)))
 		{
 			problem = "no hash function for a type of the operator";
 			is_function = true;
@@ -175,6 +273,37 @@ has_equality(CatCList *operators, Oid type)
 			return true;
 	}
 	return false;
+}
+
+/* Checks that a plain class is complete. */
+static void
+validate_plain(Validation *validation)
+{
+	Oid			type = validation->type;
+
+	if (!has_equality(validation->operators, type))
+		complain(validation, format_type_be(type),
+				 "no equality operator for the type", false);
+	if (!has_function(validation->procs, type, BX_HASH_PROC))
+		complain(validation, format_type_be(type),
+				 "no hash function for the type", true);
+}
+
+/* Checks that an extracting class is complete. */
+static void
+validate_extracting(Validation *validation)
+{
+	CatCList   *procs = validation->procs;
+	Oid			type = validation->type;
+
+	if (!has_function(procs, type, BX_EXTRACT_QUERY_PROC))
+		complain(validation, format_type_be(type),
+				 "support function 3, extractQuery, is missing", false);
+	if (!has_function(procs, type, BX_CONSISTENT_PROC) &&
+		!has_function(procs, type, BX_TRICONSISTENT_PROC))
+		complain(validation, format_type_be(type),
+				 "support function 4, consistent, or 6, triConsistent, is missing",
+				 false);
 }
 
 static char *
@@ -206,6 +335,9 @@ validate(Validation *validation)
 			 validation->opclass);
 	opclass = (Form_pg_opclass) GETSTRUCT(tuple);
 	validation->valid = true;
+	validation->type = opclass->opcintype;
+	validation->key_type = OidIsValid(opclass->opckeytype) ?
+		opclass->opckeytype : opclass->opcintype;
 	validation->family = family_name(opclass->opcfamily);
 	validation->operators = SearchSysCacheList1(AMOPSTRATEGY,
 												ObjectIdGetDatum(opclass->opcfamily));
@@ -214,12 +346,16 @@ validate(Validation *validation)
 
 	validate_functions(validation);
 	validate_operators(validation);
-	if (!has_equality(validation->operators, opclass->opcintype))
-		complain(validation, format_type_be(opclass->opcintype),
-				 "no equality operator for the type", false);
-	if (!has_hash_function(validation->procs, opclass->opcintype))
-		complain(validation, format_type_be(opclass->opcintype),
-				 "no hash function for the type", true);
+	if (is_extracting(validation->procs, validation->type))
+		validate_extracting(validation);
+	else
+	{
+		validate_plain(validation);
+		if (OidIsValid(opclass->opckeytype))
+			complain(validation, format_type_be(opclass->opckeytype),
+					 "STORAGE is only for classes that have support function 2, extractValue",
+					 false);
+	}
 
 	ReleaseCatCacheList(validation->procs);
 	ReleaseCatCacheList(validation->operators);
@@ -246,6 +382,13 @@ validate_contents(Relation index, int attno)
 	Form_pg_attribute att = TupleDescAttr(RelationGetDescr(index), attno - 1);
 	Oid			type = bx_hash_unhashable_content(index, attno);
 
+	if (OidIsValid(type) && type == att->atttypid)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_FUNCTION),
+				 errmsg("cannot create index \"%s\": the keys of column \"%s\" cannot be hashed",
+						RelationGetRelationName(index), NameStr(att->attname)),
+				 errdetail("Type %s has no extended hash function for its default equality operator.",
+						   format_type_be(type))));
 	if (OidIsValid(type))
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_FUNCTION),
@@ -254,6 +397,27 @@ validate_contents(Relation index, int attno)
 				 errdetail("Type %s contains type %s, which has no extended hash function for its default equality operator.",
 						   format_type_be(att->atttypid), format_type_be(type)),
 				 errhint("The type needs a default operator class for access method hash, with an extended hash function, that has the same equality operator as its default operator class for B-trees, if there is one.")));
+}
+
+/*
+ * Raises an error if the class of a column needs a deterministic collation,
+ * and the column has another one.
+ */
+static void
+validate_collation(Relation index, int attno)
+{
+	Oid			collation = index->rd_indcollation[attno - 1];
+
+	if (bx_extract_is_used(index, attno) &&
+		bx_text_needs_deterministic(index, attno) &&
+		OidIsValid(collation) && !get_collation_isdeterministic(collation))
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("cannot create index \"%s\": the operator class of column \"%s\" does not support nondeterministic collations",
+						RelationGetRelationName(index),
+						NameStr(TupleDescAttr(RelationGetDescr(index),
+											  attno - 1)->attname)),
+				 errhint("Use the COLLATE clause to choose another collation.")));
 }
 
 /*
@@ -278,5 +442,6 @@ bx_validate_index(Relation index)
 		validation.attno = i + 1;
 		validate(&validation);
 		validate_contents(index, i + 1);
+		validate_collation(index, i + 1);
 	}
 }

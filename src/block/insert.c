@@ -14,8 +14,11 @@
 
 #include "block.h"
 
-StaticAssertDecl(BX_PACKED_MAX_PROBES <= BX_MAX_KEY_BITS,
-				 "a key sets more bits than BxPageBits has room for");
+/* Maximum number of keys that one WAL record sets. */
+#define MAX_RECORD_KEYS		(BX_MAX_PAGE_BITS / BX_PACKED_MAX_PROBES)
+
+/* Number of keys for which no memory is allocated. */
+#define FEW_KEYS			4
 
 typedef struct BlockInsert
 {
@@ -42,15 +45,15 @@ bx_block_insert_begin(const BxMetaPageData *meta)
 
 /* Chooses the geometry from the size of the first row. */
 static void
-choose_geometry(BxMetaPageData *meta, Relation index, Relation heap,
+choose_geometry(BxMetaPageData *meta, BxInsert *insert, Relation heap,
 				ItemPointer tid)
 {
-	int			natts = IndexRelationGetNumberOfKeyAttributes(index);
-	double		keys = bx_geometry_rows_per_page(heap, tid) * natts;
+	double		keys = bx_geometry_rows_per_page(heap, tid) *
+	insert->keys_per_row;
 
 	if (meta->lg_base == BX_LG_BASE_UNSET)
 		meta->lg_base = bx_geometry_auto_lg_base(&bx_layout_block, keys);
-	keys = keys * (1 << meta->lg_base) + natts;
+	keys = keys * (1 << meta->lg_base) + insert->natts;
 	meta->block.nranges = bx_block_choose_ranges(&keys, 1, meta->false_positive_rate);
 	meta->stats.range_keys = keys;
 	meta->stats.range_rate = meta->false_positive_rate;
@@ -82,15 +85,17 @@ keys_of_last_page(Relation index, const BxMetaPageData *meta)
  * releases LockPage on the metapage; call it with no content lock held.
  */
 static void
-make_pages(BlockInsert *state, Relation index, Relation heap, ItemPointer tid)
+make_pages(BxInsert *insert, Relation heap, ItemPointer tid)
 {
+	BlockInsert *state = insert->layout_state;
+	Relation	index = insert->index;
 	BxMetaPageData meta;
 	uint32		wanted;
 
 	LockPage(index, BX_METAPAGE_BLKNO, ExclusiveLock);
 	bx_meta_read(index, &meta);
 	if (meta.block.nranges == 0)
-		choose_geometry(&meta, index, heap, tid);
+		choose_geometry(&meta, insert, heap, tid);
 	state->geometry = bx_block_geometry(&meta);
 	wanted = (ItemPointerGetBlockNumber(tid) >> meta.lg_base) /
 		meta.block.nranges + 1;
@@ -135,24 +140,37 @@ set_row(Relation index, Buffer buffer, char *filter, Size size,
 		const BxRowKeys *row)
 {
 	Size		start = filter - (char *) BufferGetPage(buffer);
+	BxPageBit	few[FEW_KEYS * BX_PACKED_MAX_PROBES];
+	int			most = Min(row->nkeys, MAX_RECORD_KEYS);
+	BxPageBits	bits = {buffer, BX_OPAQUE_OFFSET, 0, few};
+	int			nkeys = 0;
 
+	if (most > FEW_KEYS)
+		bits.at = palloc(sizeof(BxPageBit) * most * BX_PACKED_MAX_PROBES);
 	for (int i = 0; i < row->nkeys; i++)
 	{
 		uint32		positions[BX_PACKED_MAX_PROBES];
-		BxPageBits	bits;
+		int			n;
 
 		if (bx_packed_test(filter, size, row->keys[i]))
 			continue;
-		bits.buffer = buffer;
-		bits.lower = BX_OPAQUE_OFFSET;
-		bits.n = bx_packed_positions(filter, size, row->keys[i], positions);
-		for (int j = 0; j < bits.n; j++)
+		if (nkeys == most)
 		{
-			bits.at[j].offset = start + positions[j] / 8;
-			bits.at[j].bit = 1 << (positions[j] % 8);
+			bx_page_set_bits(index, &bits, 1);
+			bits.n = nkeys = 0;
 		}
-		bx_page_set_bits(index, &bits, 1);
+		n = bx_packed_positions(filter, size, row->keys[i], positions);
+		for (int j = 0; j < n; j++)
+		{
+			bits.at[bits.n].offset = start + positions[j] / 8;
+			bits.at[bits.n++].bit = 1 << (positions[j] % 8);
+		}
+		nkeys++;
 	}
+	if (bits.n > 0)
+		bx_page_set_bits(index, &bits, 1);
+	if (bits.at != few)
+		pfree(bits.at);
 }
 
 /*
@@ -267,7 +285,7 @@ pin_pages(BxInsert *insert, Relation heap, ItemPointer tid, RowPages *pages)
 	if (state->npages == 0 ||
 		(blkno >> state->geometry.lg_base) / state->geometry.nranges >=
 		state->npages)
-		make_pages(state, insert->index, heap, tid);
+		make_pages(insert, heap, tid);
 	range = blkno >> state->geometry.lg_base;
 	pages->index = insert->index;
 	pages->geometry = &state->geometry;

@@ -45,7 +45,12 @@ static void
 test_page(BlockSearch *state, Page page, bool interruptible)
 {
 	state->page = page;
-	bx_query_match_bytes(state->search->query, state->geometry.nranges,
+	if (state->search->query->has_clauses)
+		bx_query_match_clauses(state->search->query, state->geometry.nranges,
+							   probe_page, state, state->scratch,
+							   state->matches);
+	else
+		bx_query_match_bytes(state->search->query, state->geometry.nranges,
 						 probe_page, state, interruptible, state->scratch,
 						 state->matches);
 }
@@ -53,7 +58,8 @@ test_page(BlockSearch *state, Page page, bool interruptible)
 /*
  * Tests the filters of a page and sets state->matches.  The page is locked in
  * share mode; with many elements the page is copied, so that the lock is held
- * for less time.
+ * for less time.  With clauses it is copied, because these may call functions
+ * of operator classes.
  */
 static void
 search_page(BlockSearch *state, uint32 number)
@@ -72,7 +78,8 @@ search_page(BlockSearch *state, uint32 number)
 	bx_test_for_old_snapshot(search->snapshot, index, page);
 	bx_block_check_identity(index, buffer, BX_PAGE_BLOCK, number, &state->geometry);
 	bx_block_check_offsets(index, blkno, page, &state->geometry);
-	if (search->query->nelements < MANY_ELEMENTS)
+	if (search->query->nelements < MANY_ELEMENTS &&
+		!search->query->has_clauses)
 	{
 		test_page(state, page, false);
 		UnlockReleaseBuffer(buffer);

@@ -359,21 +359,38 @@ bloomidx_blocks(PG_FUNCTION_ARGS)
  */
 
 /*
+ * Returns the type of the values of an index column.  If the column extracts,
+ * the index has the type of the keys, so the table is asked.
+ */
+static Oid
+type_of_values(Relation heap, Relation index, int attnum)
+{
+	int			column = index->rd_index->indkey.values[attnum - 1];
+
+	if (!bx_extract_is_used(index, attnum))
+		return TupleDescAttr(RelationGetDescr(index), attnum - 1)->atttypid;
+	if (column > 0)
+		return TupleDescAttr(RelationGetDescr(heap), column - 1)->atttypid;
+	return index->rd_opcintype[attnum - 1];
+}
+
+/*
  * Initializes a hasher for a value of the given type.  Returns false if no
  * operator of the column's operator family compares the type with the column.
+ * An extracting column takes values of the column's own type.
  */
 static bool
-find_hasher(Relation index, int attnum, Oid type, BxHasher *hasher)
+find_hasher(Relation heap, Relation index, int attnum, Oid type,
+			BxHasher *hasher)
 {
 	Oid			own = index->rd_opcintype[attnum - 1];
-	Oid			column = getBaseType(TupleDescAttr(RelationGetDescr(index),
-												   attnum - 1)->atttypid);
+	Oid			column = getBaseType(type_of_values(heap, index, attnum));
 
 	type = getBaseType(type);
 	if (type == column || IsBinaryCoercible(type, column) ||
 		(!IsPolymorphicType(own) && IsBinaryCoercible(type, own)))
 		type = own;
-	else if (IsPolymorphicType(own) ||
+	else if (IsPolymorphicType(own) || bx_extract_is_used(index, attnum) ||
 			 !OidIsValid(get_opfamily_member(index->rd_opfamily[attnum - 1],
 											 own, type, BX_EQUAL_STRATEGY)))
 		return false;
@@ -382,12 +399,13 @@ find_hasher(Relation index, int attnum, Oid type, BxHasher *hasher)
 }
 
 /*
- * Returns the key of the value that is looked for; for NULL this is the
+ * Computes the keys of the value that is looked for; for NULL this is the
  * marker.  The value belongs to the caller, and is hashed as in a search by
- * the caller.
+ * the caller.  Returns the number of keys.
  */
-static uint64
-hash_key(FunctionCallInfo fcinfo, Relation index, int attnum)
+static int
+hash_value(FunctionCallInfo fcinfo, Relation heap, Relation index, int attnum,
+		   uint64 **keys)
 {
 	Oid			type = get_fn_expr_argtype(fcinfo->flinfo, 1);
 	BxHasher	hasher;
@@ -399,26 +417,28 @@ hash_key(FunctionCallInfo fcinfo, Relation index, int attnum)
 						RelationGetRelationName(index), attnum)));
 	if (!OidIsValid(type))
 		elog(ERROR, "could not determine the type of the key");
-	if (!find_hasher(index, attnum, type, &hasher))
+	if (!find_hasher(heap, index, attnum, type, &hasher))
 		ereport(ERROR,
 				(errcode(ERRCODE_DATATYPE_MISMATCH),
 				 errmsg("a key of type %s cannot be looked for in column %d of index \"%s\", which is of type %s",
 						format_type_be(type), attnum,
 						RelationGetRelationName(index),
-						format_type_be(TupleDescAttr(RelationGetDescr(index),
-													 attnum - 1)->atttypid))));
-	if (PG_ARGISNULL(1))
-		return bx_hash_marker(attnum, true);
-	return bx_hasher_key(&hasher, PG_GETARG_DATUM(1));
+						format_type_be(type_of_values(heap, index, attnum)))));
+	if (hasher.extractor && !PG_ARGISNULL(1))
+		return bx_extract_keys(&hasher, PG_GETARG_DATUM(1), keys);
+	*keys = palloc(sizeof(uint64));
+	**keys = PG_ARGISNULL(1) ? bx_hash_marker(attnum, true) :
+		bx_hasher_key(&hasher, PG_GETARG_DATUM(1));
+	return 1;
 }
 
 /*
- * Searches for a single key, using the current memory context, and calls
- * found() for the heap pages that may contain it.
+ * Searches for n keys, using the current memory context, and calls found() for
+ * the heap pages that may contain them all.
  */
 static void
-search_key(const Inspection *inspection, uint64 key, BxFoundCallback found,
-		   void *arg)
+search_keys(const Inspection *inspection, const uint64 *keys, int n,
+			BxFoundCallback found, void *arg)
 {
 	BxSearch	search = {0};
 	BxQuery		query;
@@ -426,9 +446,7 @@ search_key(const Inspection *inspection, uint64 key, BxFoundCallback found,
 	if (!bx_geometry_get(inspection->index, &search.geometry))
 		return;
 	bx_query_init(&query, 1);
-	bx_query_start_condition(&query, 1);
-	bx_query_add_element(&query, key);
-	bx_query_end_condition(&query);
+	bx_query_add_all(&query, keys, n);
 	search.index = inspection->index;
 	search.snapshot = GetActiveSnapshot();
 	search.query = &query;
@@ -455,7 +473,8 @@ Datum
 bloomidx_probe(PG_FUNCTION_ARGS)
 {
 	Inspection	inspection;
-	uint64		key;
+	uint64	   *keys;
+	int			n;
 
 	/* only the key may be NULL */
 	if (PG_ARGISNULL(0) || PG_ARGISNULL(2))
@@ -463,9 +482,10 @@ bloomidx_probe(PG_FUNCTION_ARGS)
 				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
 				 errmsg("index and column number must not be null")));
 	begin_inspection(&inspection, PG_GETARG_OID(0), true);
-	key = hash_key(fcinfo, inspection.index, PG_GETARG_INT32(2));
+	n = hash_value(fcinfo, inspection.heap, inspection.index,
+				   PG_GETARG_INT32(2), &keys);
 	begin_rows(&inspection, fcinfo);
-	search_key(&inspection, key, show_range, &inspection);
+	search_keys(&inspection, keys, n, show_range, &inspection);
 	end_inspection(&inspection);
 	return (Datum) 0;
 }
@@ -512,7 +532,7 @@ search_in_vain(Inspection *inspection, int probes, Matches *matches)
 		CHECK_FOR_INTERRUPTS();
 		if (!pg_strong_random(&key, sizeof(key)))
 			elog(ERROR, "could not generate a random number");
-		search_key(inspection, key, count_match, matches);
+		search_keys(inspection, &key, 1, count_match, matches);
 		MemoryContextReset(cxt);
 	}
 	MemoryContextSwitchTo(oldcxt);

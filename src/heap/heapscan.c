@@ -101,11 +101,12 @@ struct BxHeapScan
 	Size		table_allocated;
 	Size		limit;			/* maximum number of keys in memory */
 	bool		doubt;
+	Size		page_keys;		/* largest number of keys of one page so far */
 	bool		seen_null[INDEX_MAX_KEYS];
 	bool		seen_not_null[INDEX_MAX_KEYS];
 };
 
-/* maximum number of keys of one page */
+/* maximum number of keys of one page, if no column extracts */
 #define MAX_KEYS_PER_PAGE(scan)		((Size) MaxHeapTuplesPerPage * (scan)->natts)
 
 /*
@@ -115,6 +116,13 @@ struct BxHeapScan
  */
 #define BYTES_PER_KEY		(sizeof(uint64) * 5)
 #define SMALLEST_TABLE		64
+
+/*
+ * Duplicates are removed at the latest when a page has this many keys that
+ * have not been examined, so that large values with few distinct keys need
+ * little memory.
+ */
+#define MANY_KEYS			65536
 
 /*
  * Returns whether heap_getattr() reads the index columns as fast as deforming
@@ -390,7 +398,7 @@ is_usable(BxHeapScan *scan, int i, int attnum, Datum value,
 		case USE_TUPLE:
 			return !is_out_of_line(scan, attnum, value);
 		case USE_BYTES:
-			return scan->hashers[i].is_simple &&
+			return scan->hashers[i].is_stable &&
 				!is_out_of_line(scan, attnum, value);
 	}
 	return false;				/* keep compiler quiet */
@@ -439,8 +447,38 @@ drop_duplicates(BxHeapScan *scan, Size first)
 	scan->nkeys = n;
 }
 
+/* Ensures that there is room in keys[] for n more keys and the markers. */
+static void
+reserve_keys(BxHeapScan *scan, Size n)
+{
+	Size		needed = scan->nkeys + n + 2 * scan->natts;
+
+	if (needed > scan->allocated)
+	{
+		scan->allocated = Max(needed, scan->allocated * 2);
+		scan->keys = repalloc_huge(scan->keys,
+								   sizeof(uint64) * scan->allocated);
+	}
+}
+
 /*
- * Adds the key of a value of index column i, which counts from 0, or notes
+ * Adds the keys of a value of index column i, which extracts.  There must be
+ * room for the keys of plain columns of the other tuples of the page, which
+ * were reserved before.
+ */
+static pg_noinline void
+add_extracted(BxHeapScan *scan, int i, Datum value)
+{
+	uint64	   *keys;
+	int			n = bx_extract_keys(&scan->hashers[i], value, &keys);
+
+	reserve_keys(scan, n + MAX_KEYS_PER_PAGE(scan));
+	memcpy(scan->keys + scan->nkeys, keys, sizeof(uint64) * n);
+	scan->nkeys += n;
+}
+
+/*
+ * Adds the keys of a value of index column i, which counts from 0, or notes
  * that the column is NULL.
  */
 static inline void
@@ -451,7 +489,10 @@ add_value(BxHeapScan *scan, int i, Datum value, bool isnull)
 	else
 	{
 		scan->seen_not_null[i] = true;
-		scan->keys[scan->nkeys++] = bx_hasher_key(&scan->hashers[i], value);
+		if (unlikely(scan->hashers[i].extractor != NULL))
+			add_extracted(scan, i, value);
+		else
+			scan->keys[scan->nkeys++] = bx_hasher_key(&scan->hashers[i], value);
 	}
 }
 
@@ -532,20 +573,23 @@ resize_table(BxHeapScan *scan, Size size)
 	drop_duplicates(scan, 0);
 }
 
-/* Ensures that there is room for n more keys and the markers. */
+/*
+ * Removes duplicates among the keys from keys[first] on, and enlarges the hash
+ * table before if necessary.
+ */
 static void
-reserve(BxHeapScan *scan, Size n)
+finish_keys(BxHeapScan *scan, Size first)
 {
-	Size		needed = scan->nkeys + n + 2 * scan->natts;
+	Size		all = scan->nkeys;
+	Size		needed = all + 2 * scan->natts;
 
-	if (needed > scan->allocated)
-	{
-		scan->allocated = Max(needed, scan->allocated * 2);
-		scan->keys = repalloc_huge(scan->keys,
-								   sizeof(uint64) * scan->allocated);
-	}
 	if (needed > scan->table_size / 2)
+	{
+		scan->nkeys = first;
 		resize_table(scan, pg_nextpower2_64(needed * 2));
+		scan->nkeys = all;
+	}
+	drop_duplicates(scan, first);
 }
 
 /*
@@ -559,7 +603,7 @@ lock_types(BxHeapScan *scan)
 
 	for (int i = 0; i < scan->natts && scan->nowait; i++)
 	{
-		if (!scan->hashers[i].is_simple)
+		if (!scan->hashers[i].is_stable)
 			bx_hash_lock_types(scan->index, i + 1, &locked);
 	}
 	return locked;
@@ -576,11 +620,12 @@ collect_page(BxHeapScan *scan, Buffer buffer)
 	Version		versions[MaxHeapTuplesPerPage];
 	List	   *locked = lock_types(scan);
 	int			n = list_versions(scan, buffer, versions);
-	Size		first = scan->nkeys;
+	Size		before = scan->nkeys;
+	Size		first = before;
 	HeapTupleData tuple;
 	MemoryContext oldcxt;
 
-	reserve(scan, (Size) n * scan->natts);
+	reserve_keys(scan, MAX_KEYS_PER_PAGE(scan));
 	init_tuple(scan, buffer, &tuple);
 	oldcxt = MemoryContextSwitchTo(scan->econtext->ecxt_per_tuple_memory);
 	for (int i = 0; i < n; i++)
@@ -589,12 +634,22 @@ collect_page(BxHeapScan *scan, Buffer buffer)
 			add_tuple(scan, &tuple, buffer, versions[i].usability);
 		if (scan->allocates)
 			ResetExprContext(scan->econtext);
+
+		/* values that are split may have many duplicates */
+		if (unlikely(scan->nkeys - first > MANY_KEYS))
+		{
+			MemoryContextSwitchTo(oldcxt);
+			finish_keys(scan, first);
+			MemoryContextSwitchTo(scan->econtext->ecxt_per_tuple_memory);
+			first = scan->nkeys;
+		}
 	}
 	MemoryContextSwitchTo(oldcxt);
 	ExecClearTuple(scan->slot);
 	ReleaseBuffer(buffer);
 	bx_hash_unlock_types(locked);
-	drop_duplicates(scan, first);
+	finish_keys(scan, first);
+	scan->page_keys = Max(scan->page_keys, scan->nkeys - before);
 	BX_PAUSE(BX_PAUSE_BUILD_PAGE);
 }
 
@@ -614,7 +669,8 @@ bx_heapscan_block(BxHeapScan *scan, BlockNumber blkno)
 static bool
 is_full(BxHeapScan *scan)
 {
-	return scan->nkeys + MAX_KEYS_PER_PAGE(scan) > scan->limit;
+	return scan->nkeys + Max(MAX_KEYS_PER_PAGE(scan), scan->page_keys) >
+		scan->limit;
 }
 
 /*

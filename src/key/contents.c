@@ -351,6 +351,16 @@ hash_content(TypeCacheEntry *entry, Oid collation, Datum value, uint64 seed)
 	}
 }
 
+/*
+ * Hashes a value by the default hash function of its type, or by the
+ * replacement for that function in this file.
+ */
+uint64
+bx_hash_content(Oid type, Oid collation, Datum value)
+{
+	return hash_content(need_hash_function(type), collation, value, 0);
+}
+
 Datum
 bloomidx_hash_array(PG_FUNCTION_ARGS)
 {
@@ -471,6 +481,13 @@ is_missing(Oid function)
 	return !OidIsValid(function);
 }
 
+/* Returns the type of an index column; of its keys, if the column extracts. */
+static Oid
+type_of_column(Relation index, int attno)
+{
+	return TupleDescAttr(RelationGetDescr(index), attno - 1)->atttypid;
+}
+
 /*
  * Returns whether the hash of an indexed column's values depends on contained
  * values, and thus on the definitions of their types.
@@ -478,40 +495,51 @@ is_missing(Oid function)
 bool
 bx_hash_looks_into_values(Relation index, int attno)
 {
+	Oid			function = index_getprocid(index, attno, BX_HASH_PROC);
 	FmgrInfo	proc;
 
-	fmgr_info(index_getprocid(index, attno, BX_HASH_PROC), &proc);
+	/* an extracting class without hash function uses that of the type */
+	if (!OidIsValid(function))
+		return looks_into_values(hash_function(lookup_type(type_of_column(index, attno))));
+	fmgr_info(function, &proc);
 	return proc.fn_addr == bloomidx_hash_array ||
 		proc.fn_addr == bloomidx_hash_range ||
 		proc.fn_addr == bloomidx_hash_multirange ||
 		proc.fn_addr == bloomidx_hash_record ||
-		looks_into_values(proc.fn_oid);
+		looks_into_values(function);
 }
 
 /*
  * Returns a type that is contained in an indexed column's type, and whose
- * hash function passes the test; else InvalidOid.
+ * hash function passes the test; else InvalidOid.  The type of the column
+ * itself is tested, too, if it is the default hash function of that type that
+ * is used.
  */
 static Oid
 find_in_column(Relation index, int attno, bool (*test) (Oid))
 {
 	TypeSearch	search = {test, NIL};
-	Oid			found = find_contained(&search,
-									   TupleDescAttr(RelationGetDescr(index),
-													 attno - 1)->atttypid);
+	Oid			type = type_of_column(index, attno);
+	Oid			found;
 
+	if (OidIsValid(index_getprocid(index, attno, BX_HASH_PROC)))
+		found = find_contained(&search, type);
+	else
+		found = find_type(&search, type);
 	list_free(search.rows);
 	return found;
 }
 
 /*
- * Returns a type that is contained in an indexed column's type and has to be
- * hashed, but has no hash function; InvalidOid if there is none.
+ * Returns a type that is contained in an indexed column's type, or is the type
+ * of its keys, and has to be hashed, but has no hash function; InvalidOid if
+ * there is none.
  */
 Oid
 bx_hash_unhashable_content(Relation index, int attno)
 {
-	if (!bx_hash_looks_into_values(index, attno))
+	if (OidIsValid(index_getprocid(index, attno, BX_HASH_PROC)) &&
+		!bx_hash_looks_into_values(index, attno))
 		return InvalidOid;
 	return find_in_column(index, attno, is_missing);
 }
@@ -540,6 +568,7 @@ is_user_code(Oid function)
 typedef struct TypeVisit
 {
 	bool		lock;			/* acquire AccessShareLock on each */
+	bool		stop;			/* fail at the first one, without looking it up */
 	int			steps;			/* steps so far */
 	List	   *rows;			/* their pg_class OIDs */
 } TypeVisit;
@@ -600,7 +629,7 @@ visit_rows(TypeVisit *visit, Oid type, int depth)
 	relid = get_typ_typrelid(type);
 	if (!OidIsValid(relid) || list_member_oid(visit->rows, relid))
 		return true;
-	if (list_length(visit->rows) >= MAX_ROWS)
+	if (visit->stop || list_length(visit->rows) >= MAX_ROWS)
 		return false;
 	if (visit->lock && !ConditionalLockRelationOid(relid, AccessShareLock))
 		return false;
@@ -615,6 +644,19 @@ visit_rows(TypeVisit *visit, Oid type, int depth)
 	}
 	ReleaseTupleDesc(desc);
 	return result;
+}
+
+/*
+ * Returns whether a type is a composite type or contains one.  Waits for no
+ * lock.  The result is also true if the type is nested too deeply to be
+ * examined.
+ */
+bool
+bx_hash_contains_rows(Oid type)
+{
+	TypeVisit	visit = {.stop = true};
+
+	return !visit_rows(&visit, type, 0);
 }
 
 /* Releases the locks of bx_hash_lock_types(), and frees the list. */
@@ -636,8 +678,7 @@ bx_hash_unlock_types(List *locked)
 void
 bx_hash_lock_types(Relation index, int attno, List **locked)
 {
-	Oid			type = TupleDescAttr(RelationGetDescr(index),
-									 attno - 1)->atttypid;
+	Oid			type = type_of_column(index, attno);
 	TypeVisit	visit = {.lock = true};
 
 	if (!visit_rows(&visit, type, 0))
@@ -650,7 +691,7 @@ bx_hash_lock_types(Relation index, int attno, List **locked)
 }
 
 /*
- * Returns whether hashing the values of an indexed column may run
+ * Returns whether computing the keys of an indexed column may run
  * user-defined code: a function in a language other than C or internal, for
  * the values themselves or for contained values.  A C function of another
  * extension may hash contained values as ours do, so contained types are
@@ -663,13 +704,15 @@ bx_hash_lock_types(Relation index, int attno, List **locked)
 bool
 bx_hash_runs_user_code(Relation index, int attno, bool wait)
 {
-	Oid			type = TupleDescAttr(RelationGetDescr(index),
-									 attno - 1)->atttypid;
+	Oid			type = type_of_column(index, attno);
 	TypeVisit	visit = {.lock = !wait};
 	bool		result = true;
 
-	if (is_user_code(index_getprocid(index, attno, BX_HASH_PROC)))
-		return true;
+	for (int proc = 1; proc <= BX_NPROCS; proc++)
+	{
+		if (is_user_code(index_getprocid(index, attno, proc)))
+			return true;
+	}
 	if (visit_rows(&visit, type, 0))
 		result = OidIsValid(find_in_column(index, attno, is_user_code));
 	else

@@ -23,6 +23,7 @@
 #include <xxhash.h>
 
 #include "catalog/pg_collation.h"
+#include "catalog/pg_type.h"
 #include "fmgr.h"
 #include "port/pg_bswap.h"
 #include "utils/builtins.h"
@@ -53,7 +54,9 @@ typedef enum KeyKind
 {
 	KEY_VALUE = 1,
 	KEY_NULL = 2,
-	KEY_NOT_NULL = 3
+	KEY_NOT_NULL = 3,
+	KEY_NULL_ELEMENT = 4,		/* a part of the value is NULL */
+	KEY_EMPTY = 5				/* the value has no parts */
 } KeyKind;
 
 /* XXH3 of an integer as eight little-endian bytes. */
@@ -64,6 +67,13 @@ hash_int(uint64 value, uint64 seed)
 	value = pg_bswap64(value);
 #endif
 	return XXH3_64bits_withSeed(&value, sizeof(value), seed);
+}
+
+/* XXH3 of a string of bytes. */
+uint64
+bx_hash_bytes(const char *data, Size len, uint64 seed)
+{
+	return XXH3_64bits_withSeed(data, len, seed);
 }
 
 /* Combines a hash with the hash of everything before it. */
@@ -226,6 +236,7 @@ bloomidx_hash_name(PG_FUNCTION_ARGS)
 typedef enum HashKind
 {
 	HASH_BY_CALL,				/* the function must be called */
+	HASH_CONTENT,				/* by the default hash function of the type */
 	HASH_INT2,
 	HASH_INT4,
 	HASH_INT8,
@@ -278,6 +289,37 @@ fixed_length(HashKind kind)
 }
 
 /*
+ * Chooses how to hash the keys of an extracting class that has no hash
+ * function of its own: as the type of the keys does.  Types that need no
+ * function call are hashed as in a plain column.
+ */
+static HashKind
+choose_kind_of_type(const BxHasher *hasher)
+{
+	switch (getBaseType(hasher->type))
+	{
+		case INT2OID:
+			return HASH_INT2;
+		case INT4OID:
+			return HASH_INT4;
+		case INT8OID:
+			return HASH_INT8;
+		case OIDOID:
+			return HASH_OID;
+		case UUIDOID:
+			return HASH_UUID;
+		case BYTEAOID:
+			return HASH_BYTES;
+		case TEXTOID:
+		case VARCHAROID:
+			return is_deterministic(hasher->collation) ? HASH_BYTES :
+				HASH_CONTENT;
+		default:
+			return HASH_CONTENT;
+	}
+}
+
+/*
  * Looks up the function that hashes values of a type: that of the index
  * column if type is InvalidOid or the column's type, else another one of the
  * operator family.  The column's own function is also the right one if the
@@ -304,24 +346,72 @@ lookup_proc(Relation index, int attno, Oid type, FmgrInfo *proc)
 }
 
 /*
+ * Initializes the hasher of an extracting column.  The column of the index has
+ * the type of the keys.
+ */
+static void
+init_extracting(BxHasher *hasher, Relation index)
+{
+	Oid			function = index_getprocid(index, hasher->attno, BX_HASH_PROC);
+
+	hasher->extractor = bx_extract_init(index, hasher->attno);
+	hasher->type = TupleDescAttr(RelationGetDescr(index),
+								 hasher->attno - 1)->atttypid;
+	if (OidIsValid(function))
+	{
+		fmgr_info(function, &hasher->proc);
+		hasher->kind = choose_kind(hasher);
+	}
+	else
+		hasher->kind = choose_kind_of_type(hasher);
+	hasher->is_fixed = hasher->is_simple = false;
+	hasher->is_stable = !bx_hash_contains_rows(hasher->type);
+}
+
+/*
  * Initializes a hasher for values of an index column, or for values that are
- * compared with them; see lookup_proc for the type.  The hasher must not be
- * used longer than the current memory context exists.
+ * compared with them; see lookup_proc for the type, which does not matter if
+ * the column extracts.  The hasher must not be used longer than the current
+ * memory context exists.
  */
 void
 bx_hasher_init(BxHasher *hasher, Relation index, int attno, Oid type)
 {
-	lookup_proc(index, attno, type, &hasher->proc);
 	hasher->collation = index->rd_indcollation[attno - 1];
+	hasher->attno = attno;
 	hasher->seed = column_seed(attno, KEY_VALUE);
+	if (bx_extract_is_used(index, attno))
+	{
+		init_extracting(hasher, index);
+		return;
+	}
+	lookup_proc(index, attno, type, &hasher->proc);
+	hasher->extractor = NULL;
 	hasher->kind = choose_kind(hasher);
 	hasher->is_simple = hasher->kind != HASH_BY_CALL;
 	hasher->length = fixed_length(hasher->kind);
 	hasher->is_fixed = hasher->length > 0;
+	hasher->is_stable = hasher->is_simple;
 }
 
 /*
- * Returns the key of a value.  This may call a function of the type, which
+ * Hashes the bytes of a varlena that is compressed or external.  Out of line,
+ * because it is rare.
+ */
+static pg_noinline uint64
+hash_packed_bytes(Datum value)
+{
+	struct varlena *plain = PG_DETOAST_DATUM_PACKED(value);
+	uint64		hash = XXH3_64bits_withSeed(VARDATA_ANY(plain),
+											VARSIZE_ANY_EXHDR(plain), 0);
+
+	pfree(plain);
+	return hash;
+}
+
+/*
+ * Returns the key of a value, or of a part of a value if the column extracts.
+ * This may call a function of the type, which
  * may detoast, allocate memory and fail.  So no content lock may be held,
  * unless hasher->is_fixed, or hasher->is_simple and the value is neither
  * compressed nor external.
@@ -349,16 +439,17 @@ bx_hasher_key(BxHasher *hasher, Datum value)
 			hash = hash_int(DatumGetObjectId(value), 0);
 			break;
 		case HASH_BYTES:
-			if (!VARATT_IS_COMPRESSED(DatumGetPointer(value)) &&
-				!VARATT_IS_EXTERNAL(DatumGetPointer(value)))
-			{
+			if (VARATT_IS_COMPRESSED(DatumGetPointer(value)) ||
+				VARATT_IS_EXTERNAL(DatumGetPointer(value)))
+				hash = hash_packed_bytes(value);
+			else
 				hash = XXH3_64bits_withSeed(VARDATA_ANY(DatumGetPointer(value)),
 											VARSIZE_ANY_EXHDR(DatumGetPointer(value)),
 											0);
-				break;
-			}
-			/* compressed or external: the function detoasts the value */
-			pg_fallthrough;
+			break;
+		case HASH_CONTENT:
+			hash = bx_hash_content(hasher->type, hasher->collation, value);
+			break;
 		default:
 			hash = DatumGetInt64(FunctionCall2Coll(&hasher->proc,
 												   hasher->collation, value,
@@ -377,12 +468,52 @@ bx_hash_marker(int attno, bool isnull)
 	return hash_int(0, column_seed(attno, isnull ? KEY_NULL : KEY_NOT_NULL));
 }
 
+/* Returns the key which states that a part of the column's value is NULL. */
+uint64
+bx_hasher_null_element(const BxHasher *hasher)
+{
+	return hash_int(0, column_seed(hasher->attno, KEY_NULL_ELEMENT));
+}
+
+/* Returns the key of a value of an extracting column that has no parts. */
+uint64
+bx_hasher_empty_value(const BxHasher *hasher)
+{
+	return hash_int(0, column_seed(hasher->attno, KEY_EMPTY));
+}
+
 /* Allocates memory for the keys of a row, in the current memory context. */
 void
 bx_hash_row_alloc(int natts, BxRowKeys *row)
 {
 	row->nkeys = row->nvalues = 0;
-	row->keys = palloc(sizeof(uint64) * 2 * natts);
+	row->allocated = 2 * natts;
+	row->keys = palloc(sizeof(uint64) * row->allocated);
+}
+
+/*
+ * Appends the keys of a value of an extracting column, and ensures that there
+ * is room for "more" keys after them.
+ */
+static pg_noinline void
+append_extracted(BxHasher *hasher, Datum value, int more, BxRowKeys *row)
+{
+	uint64	   *keys;
+	int			n = bx_extract_keys(hasher, value, &keys);
+	Size		needed = (Size) row->nvalues + n + more;
+
+	if (needed > PG_INT32_MAX)
+		ereport(ERROR,
+				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+				 errmsg("a row has too many keys")));
+	if (needed > row->allocated)
+	{
+		row->allocated = Min(needed * 2, (Size) PG_INT32_MAX);
+		row->keys = repalloc_huge(row->keys, sizeof(uint64) * row->allocated);
+	}
+	memcpy(row->keys + row->nvalues, keys, sizeof(uint64) * n);
+	row->nvalues += n;
+	pfree(keys);
 }
 
 /*
@@ -396,7 +527,11 @@ bx_hash_row(BxHasher *hashers, int natts, const Datum *values,
 	row->nvalues = 0;
 	for (int i = 0; i < natts; i++)
 	{
-		if (!isnull[i])
+		if (isnull[i])
+			continue;
+		if (hashers[i].extractor)
+			append_extracted(&hashers[i], values[i], 2 * natts, row);
+		else
 			row->keys[row->nvalues++] = bx_hasher_key(&hashers[i], values[i]);
 	}
 	row->nkeys = row->nvalues;

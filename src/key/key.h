@@ -19,11 +19,32 @@
 #include "../compat.h"
 #include "../filter/filter.h"
 
-/* An operator class has one strategy and one support function. */
-#define BX_EQUAL_STRATEGY	1
-#define BX_HASH_PROC		1
-#define BX_NSTRATEGIES		1
-#define BX_NPROCS			1
+/*
+ * Support functions of an operator class.  A plain class has only the hash
+ * function, and the equality operator, with strategy 1.  An extracting class
+ * is one that has extractValue.  Its functions are those of GIN, with GIN's
+ * numbers, except for function 1, which is a comparison in GIN.  Its strategy
+ * numbers are those that its functions expect.
+ */
+#define BX_HASH_PROC			1
+#define BX_EXTRACT_VALUE_PROC	2
+#define BX_EXTRACT_QUERY_PROC	3
+#define BX_CONSISTENT_PROC		4
+#define BX_TRICONSISTENT_PROC	6
+#define BX_OPTIONS_PROC			7
+#define BX_NPROCS				7
+#define BX_EQUAL_STRATEGY		1
+
+/* The functions of an extracting class, for one column. */
+typedef struct BxExtractor
+{
+	FmgrInfo	value;			/* extractValue */
+	FmgrInfo	query;			/* extractQuery */
+	FmgrInfo	consistent;		/* triConsistent, or consistent if the class
+								 * has no triConsistent */
+	bool		is_ternary;		/* "consistent" is triConsistent */
+	Oid			collation;		/* passed to these functions; never invalid */
+} BxExtractor;
 
 /*
  * How the values of a column are hashed to keys.  Looked up once per
@@ -33,7 +54,9 @@
 typedef struct BxHasher
 {
 	FmgrInfo	proc;
+	Oid			type;			/* of the values that are hashed */
 	Oid			collation;
+	int			attno;
 	uint64		seed;
 	int			kind;
 	int			length;			/* is_fixed: bytes of a value, which determine
@@ -41,40 +64,74 @@ typedef struct BxHasher
 	bool		is_fixed;		/* hashing allocates no memory and cannot fail */
 	bool		is_simple;		/* as is_fixed, unless the value is compressed
 								 * or external */
+	bool		is_stable;		/* hashing does not depend on the definition
+								 * of a composite type */
+	BxExtractor *extractor;		/* NULL in a plain column; else values are
+								 * split, and the parts are hashed */
 } BxHasher;
 
 /*
  * The keys of a heap row: first the keys of the values that are not NULL
  * (nvalues), then one marker for each column, which states whether the column
- * is NULL.
+ * is NULL.  A value of a plain column has one key, and a value of an
+ * extracting column has any number of keys, at least one.
  */
 typedef struct BxRowKeys
 {
 	int			nkeys;
 	int			nvalues;
 	uint64	   *keys;
+	int			allocated;		/* keys that there is room for */
 } BxRowKeys;
 
 /*
- * A query: a search looks for the rows that meet all conditions.  A row meets
- * a condition if at least one of the condition's elements is a key of the
- * row.
+ * Decides for a set of children which of them may match an extracting
+ * operator, if their required elements alone do not decide it.
+ */
+typedef struct BxOpaque BxOpaque;
+
+/*
+ * A clause: what an extracting operator demands of a row for one operand.
  *
- * The elements of a condition are contiguous, in ascending order of their
- * keys, and distinct.  Conditions are in the order of the scan keys.  Every
- * condition has at least one element: a condition without elements cannot be
- * met, and then no query is made.
+ * All required elements must be present; if there are none, at least one of
+ * the optional elements.  Then "opaque", if it is not NULL, decides by the
+ * optional elements that are present.
+ */
+typedef struct BxClause
+{
+	int			nrequired;
+	int		   *required;		/* numbers of elements of the query */
+	int			noptional;
+	int		   *optional;
+	BxOpaque   *opaque;
+	bool		is_open;		/* an optional element is a marker that most
+								 * rows have, so nothing is excluded */
+} BxClause;
+
+/*
+ * A query: a search looks for the rows that meet all conditions.  A row meets
+ * a condition without clauses if at least one of the condition's elements is a
+ * key of the row, and a condition with clauses if it meets at least one of
+ * the clauses.
+ *
+ * The elements of a condition are contiguous.  In a condition without clauses
+ * they are in ascending order of their keys, and distinct.  Conditions are in
+ * the order of the scan keys.  Every condition has at least one element: a
+ * condition without elements cannot be met, and then no query is made.
  */
 typedef struct BxElement
 {
 	uint64		key;
 	int			condition;
+	bool		is_required;	/* no row without it matches the query */
 } BxElement;
 
 typedef struct BxCondition
 {
 	int			first;			/* index of its first element */
 	int			n;
+	int			nclauses;
+	BxClause   *clauses;
 } BxCondition;
 
 typedef struct BxQuery
@@ -83,6 +140,8 @@ typedef struct BxQuery
 	BxCondition *conditions;
 	int			nelements;
 	BxElement  *elements;
+	bool		has_clauses;	/* some condition has clauses */
+	bool		has_opaque;		/* some clause needs a function call */
 } BxQuery;
 
 /*
@@ -142,18 +201,39 @@ extern void bx_hasher_init(BxHasher *hasher, Relation index, int attno,
 						   Oid type);
 extern uint64 bx_hasher_key(BxHasher *hasher, Datum value);
 extern uint64 bx_hash_marker(int attno, bool isnull);
+extern uint64 bx_hasher_null_element(const BxHasher *hasher);
+extern uint64 bx_hasher_empty_value(const BxHasher *hasher);
 extern void bx_hash_row_alloc(int natts, BxRowKeys *row);
 extern void bx_hash_row(BxHasher *hashers, int natts, const Datum *values,
 						const bool *isnull, BxRowKeys *row);
+extern uint64 bx_hash_bytes(const char *data, Size len, uint64 seed);
 extern uint64 bx_hash_mix(uint64 before, uint64 hash);
 extern uint64 bx_hash_bpchar(const BpChar *value, Oid collation, uint64 seed);
 extern uint64 bx_hash_name(const NameData *value, Oid collation, uint64 seed);
+
+/* extract.c */
+extern bool bx_extract_is_used(Relation index, int attno);
+extern BxExtractor *bx_extract_init(Relation index, int attno);
+extern int	bx_extract_keys(BxHasher *hasher, Datum value, uint64 **keys);
+extern bool bx_extract_condition(BxQuery *query, BxHasher *hasher,
+								 ScanKey key);
+extern void bx_opaque_match(BxOpaque *opaque, const BxClause *clause,
+							const BxMask *present, BxMask *result);
+
+/* text.c */
+extern bool bx_text_needs_deterministic(Relation index, int attno);
+extern bool bx_text_is_fragmented(Relation index, int attno);
 
 /* query.c */
 extern void bx_query_init(BxQuery *query, int max_conditions);
 extern void bx_query_start_condition(BxQuery *query, int max_elements);
 extern void bx_query_add_element(BxQuery *query, uint64 key);
 extern bool bx_query_end_condition(BxQuery *query);
+extern BxClause *bx_query_add_clause(BxQuery *query);
+extern void bx_query_reserve(BxQuery *query, int n);
+extern bool bx_query_end_clauses(BxQuery *query);
+extern void bx_query_add_all(BxQuery *query, const uint64 *keys, int n);
+extern Size bx_query_scratch_masks(const BxQuery *query);
 extern void bx_query_match_masks(const BxQuery *query, const int *elements,
 								 int n, const BxMask *masks, BxMask *scratch,
 								 BxMask *result);
@@ -161,8 +241,13 @@ extern void bx_query_match_bytes(const BxQuery *query, int n,
 								 BxProbeBytes probe, void *arg,
 								 bool interruptible, uint8 *scratch,
 								 uint8 *result);
+extern void bx_query_match_clauses(const BxQuery *query, int n,
+								   BxProbeBytes probe, void *arg,
+								   uint8 *scratch, uint8 *result);
 
 /* contents.c */
+extern uint64 bx_hash_content(Oid type, Oid collation, Datum value);
+extern bool bx_hash_contains_rows(Oid type);
 extern Oid	bx_hash_unhashable_content(Relation index, int attno);
 extern bool bx_hash_looks_into_values(Relation index, int attno);
 extern bool bx_hash_runs_user_code(Relation index, int attno, bool wait);

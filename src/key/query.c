@@ -5,9 +5,9 @@
  *	  candidates may meet all conditions.
  *
  * The candidates are the children of a node (as masks), ranges (as bytes), or
- * a single row.  In each case a condition is the OR of its elements, and the
- * query is the AND of its conditions.  Both are implemented only here, so
- * that another way to combine elements would have one place.
+ * a single row.  The query is the AND of its conditions.  A condition is the
+ * OR of its elements or, if it comes from an extracting operator (extract.c),
+ * the OR of its clauses.  All this is evaluated only here.
  *
  *-------------------------------------------------------------------------
  */
@@ -36,19 +36,29 @@ bx_query_init(BxQuery *query, int max_conditions)
 	query->conditions = palloc(sizeof(BxCondition) * Max(max_conditions, 1));
 }
 
-/* Starts the next condition, which will have at most max_elements elements. */
+/* Ensures that there is room for n more elements. */
 void
-bx_query_start_condition(BxQuery *query, int max_elements)
+bx_query_reserve(BxQuery *query, int n)
 {
-	Size		size = sizeof(BxElement) *
-	((Size) query->nelements + Max(max_elements, 1));
+	Size		size = sizeof(BxElement) * ((Size) query->nelements + n);
 
 	/* an array can have more elements than an ordinary allocation holds */
 	if (query->elements == NULL)
 		query->elements = palloc_extended(size, MCXT_ALLOC_HUGE);
 	else
 		query->elements = repalloc_huge(query->elements, size);
-	query->conditions[query->nconditions].first = query->nelements;
+}
+
+/* Starts the next condition, which will have at most max_elements elements. */
+void
+bx_query_start_condition(BxQuery *query, int max_elements)
+{
+	BxCondition *condition = &query->conditions[query->nconditions];
+
+	bx_query_reserve(query, Max(max_elements, 1));
+	condition->first = query->nelements;
+	condition->nclauses = 0;
+	condition->clauses = NULL;
 }
 
 /* Adds an element to the current condition. */
@@ -59,6 +69,7 @@ bx_query_add_element(BxQuery *query, uint64 key)
 
 	element->key = key;
 	element->condition = query->nconditions;
+	element->is_required = false;
 }
 
 /*
@@ -80,27 +91,135 @@ bx_query_end_condition(BxQuery *query)
 		if (kept == 0 || elements[i].key != elements[kept - 1].key)
 			elements[kept++] = elements[i];
 	}
+	if (kept == 1)
+		elements[0].is_required = true;
 	condition->n = kept;
 	query->nelements = condition->first + kept;
 	query->nconditions++;
 	return kept > 0;
 }
 
+/* Adds a clause to the current condition, and returns it. */
+BxClause *
+bx_query_add_clause(BxQuery *query)
+{
+	BxCondition *condition = &query->conditions[query->nconditions];
+	BxClause   *clause;
+
+	/* the memory is doubled each time the number is a power of two */
+	if (condition->clauses == NULL)
+		condition->clauses = palloc(sizeof(BxClause));
+	else if ((condition->nclauses & (condition->nclauses - 1)) == 0)
+		condition->clauses = repalloc_huge(condition->clauses,
+										   sizeof(BxClause) * 2 *
+										   condition->nclauses);
+	clause = &condition->clauses[condition->nclauses++];
+	memset(clause, 0, sizeof(*clause));
+	return clause;
+}
+
+/*
+ * Completes the current condition, which has clauses instead of a mere list of
+ * elements.  Returns false if it has none, so that no row can match.
+ */
+bool
+bx_query_end_clauses(BxQuery *query)
+{
+	BxCondition *condition = &query->conditions[query->nconditions];
+	const BxClause *clause = condition->clauses;
+
+	condition->n = query->nelements - condition->first;
+	if (condition->nclauses == 1)
+	{
+		for (int i = 0; i < clause->nrequired; i++)
+			query->elements[clause->required[i]].is_required = true;
+	}
+	for (int i = 0; i < condition->nclauses; i++)
+		query->has_opaque |= clause[i].opaque != NULL;
+	query->has_clauses = true;
+	query->nconditions++;
+	return condition->nclauses > 0;
+}
+
+/* Adds a condition that a row meets if it has all of n keys. */
+void
+bx_query_add_all(BxQuery *query, const uint64 *keys, int n)
+{
+	BxClause   *clause;
+
+	bx_query_start_condition(query, n);
+	clause = bx_query_add_clause(query);
+	clause->required = palloc_extended(sizeof(int) * n, MCXT_ALLOC_HUGE);
+	for (int i = 0; i < n; i++)
+	{
+		clause->required[clause->nrequired++] = query->nelements;
+		bx_query_add_element(query, keys[i]);
+	}
+	(void) bx_query_end_clauses(query);
+}
+
+/* Returns how many masks bx_query_match_masks() needs as scratch memory. */
+Size
+bx_query_scratch_masks(const BxQuery *query)
+{
+	return query->nconditions +
+		(query->has_clauses ? (Size) query->nelements : 0);
+}
+
+/*
+ * Sets *result to the children that may meet a condition with clauses.
+ * present[e] is the set of the children that may contain element e.
+ */
+static void
+match_clauses(const BxCondition *condition, const BxMask *present,
+			  BxMask *result)
+{
+	bx_mask_fill(result, false);
+	for (int c = 0; c < condition->nclauses; c++)
+	{
+		const BxClause *clause = &condition->clauses[c];
+		BxMask		matching;
+
+		bx_mask_fill(&matching, clause->nrequired > 0);
+		for (int i = 0; i < clause->nrequired; i++)
+			bx_mask_and(&matching, &present[clause->required[i]]);
+		for (int i = 0; i < clause->noptional && clause->nrequired == 0; i++)
+			bx_mask_or(&matching, &present[clause->optional[i]]);
+		if (clause->opaque && !bx_mask_is_empty(&matching))
+			bx_opaque_match(clause->opaque, clause, present, &matching);
+		bx_mask_or(result, &matching);
+	}
+}
+
 /*
  * Sets *result to the children that may match the query. elements[] lists n
  * elements, and masks[e] is the set of the children that may contain element
  * e; no child contains the elements that are not listed.  "scratch" has room
- * for one mask per condition.
+ * for bx_query_scratch_masks().  May call functions of operator classes, if
+ * query->has_opaque.
  */
 void
 bx_query_match_masks(const BxQuery *query, const int *elements, int n,
 					 const BxMask *masks, BxMask *scratch, BxMask *result)
 {
+	BxMask	   *present = scratch + query->nconditions;
+
 	for (int c = 0; c < query->nconditions; c++)
 		bx_mask_fill(&scratch[c], false);
 	for (int i = 0; i < n; i++)
 		bx_mask_or(&scratch[query->elements[elements[i]].condition],
 				   &masks[elements[i]]);
+	if (query->has_clauses)
+	{
+		memset(present, 0, sizeof(BxMask) * query->nelements);
+		for (int i = 0; i < n; i++)
+			present[elements[i]] = masks[elements[i]];
+		for (int c = 0; c < query->nconditions; c++)
+		{
+			if (query->conditions[c].clauses)
+				match_clauses(&query->conditions[c], present, &scratch[c]);
+		}
+	}
 	bx_mask_fill(result, true);
 	for (int c = 0; c < query->nconditions; c++)
 		bx_mask_and(result, &scratch[c]);
@@ -126,7 +245,7 @@ and_bytes(uint8 *to, const uint8 *from, int n)
  * 0.  probe() tests all these ranges for an element.  "scratch" has room for
  * 2 * n bytes.  Stops as soon as no range can match.  If "interruptible",
  * checks for interrupts between elements; the caller then must not hold a
- * content lock.
+ * content lock.  For queries without clauses.
  */
 void
 bx_query_match_bytes(const BxQuery *query, int n, BxProbeBytes probe,
@@ -153,4 +272,53 @@ bx_query_match_bytes(const BxQuery *query, int n, BxProbeBytes probe,
 		if (c > 0)
 			and_bytes(result, any, n);
 	}
+}
+
+/*
+ * The same for a query with clauses.  The ranges are evaluated as masks, 128
+ * at a time.  The caller must not hold a content lock.  Allocates memory in
+ * the current memory context, and frees it.
+ */
+void
+bx_query_match_clauses(const BxQuery *query, int n, BxProbeBytes probe,
+					   void *arg, uint8 *scratch, uint8 *result)
+{
+	int			nchunks = (n + BX_MASK_BITS - 1) / BX_MASK_BITS;
+	Size		nelements = query->nelements;
+	BxMask	   *masks = palloc_extended(sizeof(BxMask) * nchunks * nelements,
+										MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
+	BxMask	   *work = palloc_extended(sizeof(BxMask) *
+									   bx_query_scratch_masks(query),
+									   MCXT_ALLOC_HUGE);
+	int		   *elements = palloc_extended(sizeof(int) * nelements,
+										   MCXT_ALLOC_HUGE);
+
+	memset(result, 1, n);
+	for (int e = 0; e < query->nelements && memchr(result, 1, n) != NULL; e++)
+	{
+		CHECK_FOR_INTERRUPTS();
+		elements[e] = e;
+		probe(arg, query->elements[e].key, scratch);
+		for (int i = 0; i < n; i++)
+		{
+			if (scratch[i])
+				bx_mask_set(&masks[i / BX_MASK_BITS * nelements + e],
+							i % BX_MASK_BITS);
+		}
+		if (query->elements[e].is_required)
+			and_bytes(result, scratch, n);
+	}
+	for (int chunk = 0; chunk < nchunks && memchr(result, 1, n) != NULL; chunk++)
+	{
+		BxMask		matching;
+
+		bx_query_match_masks(query, elements, query->nelements,
+							 masks + chunk * nelements, work, &matching);
+		for (int i = chunk * BX_MASK_BITS;
+			 i < Min(n, (chunk + 1) * BX_MASK_BITS); i++)
+			result[i] &= bx_mask_test(&matching, i % BX_MASK_BITS);
+	}
+	pfree(masks);
+	pfree(work);
+	pfree(elements);
 }

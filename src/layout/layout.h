@@ -276,6 +276,7 @@ typedef struct BxInsert
 	int			natts;
 	BxHasher   *hashers;		/* one for each column */
 	BxRowKeys	row;
+	double		keys_per_row;	/* keys of the row's values, at least natts */
 } BxInsert;
 
 /* What the planner knows about an index. */

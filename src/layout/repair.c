@@ -209,16 +209,19 @@ bx_repair_needs_user_code(Relation index, bool wait)
 
 /*
  * Returns whether a column's values may be compressed or stored in a TOAST
- * table.
+ * table.  The column of the table decides: a column of the index may have
+ * another type.
  */
 static bool
-has_toastable_column(Relation index)
+has_toastable_column(Relation heap, Relation index)
 {
-	TupleDesc	desc = RelationGetDescr(index);
-
-	for (int i = 0; i < desc->natts; i++)
+	for (int i = 0; i < IndexRelationGetNumberOfKeyAttributes(index); i++)
 	{
-		if (TupleDescAttr(desc, i)->attlen == -1)
+		int			attnum = index->rd_index->indkey.values[i];
+
+		if (attnum == 0 ||
+			(attnum > 0 &&
+			 TupleDescAttr(RelationGetDescr(heap), attnum - 1)->attlen == -1))
 			return true;
 	}
 	return false;
@@ -230,7 +233,7 @@ has_toastable_column(Relation index)
  * statistics.
  */
 static bool
-may_rebuild(Relation index, bool in_vacuum)
+may_rebuild(Relation heap, Relation index, bool in_vacuum)
 {
 	if (!in_vacuum)
 		return true;
@@ -246,7 +249,7 @@ may_rebuild(Relation index, bool in_vacuum)
 	 * The leader of a parallel VACUUM cannot catch an error (see
 	 * bx_repair_try).  A VACUUM without workers will rebuild the filters.
 	 */
-	if (IsInParallelMode() && has_toastable_column(index))
+	if (IsInParallelMode() && has_toastable_column(heap, index))
 	{
 		ereport(DEBUG1,
 				(errmsg_internal("filters of index \"%s\" are not rebuilt in a parallel VACUUM",
@@ -276,7 +279,7 @@ bx_repair_index(const BxLayout *layout, Relation heap, Relation index,
 	repair->strategy = strategy;
 	repair->memory = (Size) memory_kb * 1024;
 	repair->in_vacuum = in_vacuum;
-	repair->may_rebuild = may_rebuild(index, in_vacuum);
+	repair->may_rebuild = may_rebuild(heap, index, in_vacuum);
 
 	/* this may call functions if the index has expressions */
 	if (repair->may_rebuild)

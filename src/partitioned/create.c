@@ -24,6 +24,9 @@
  */
 #define MAX_FIRST_SLICES		16
 
+/* The same if a column extracts, so that a single row has many keys. */
+#define MAX_FIRST_SLICES_EXTRACTED	128
+
 /*
  * Allocates and writes the slices that node->desc describes, without bits, and
  * sets a new start and generation in node->desc.  No other backend uses the
@@ -338,7 +341,8 @@ set_first_lg_base(Relation index, BxMetaPageData *meta, double keys_per_page)
  * lock held; it acquires and releases LockPage on the metapage.
  */
 void
-bx_create_segment(Relation index, Relation heap, ItemPointer tid)
+bx_create_segment(Relation index, Relation heap, ItemPointer tid,
+				  double keys_per_row)
 {
 	BxMetaPageData meta;
 	BxTopPageData top;
@@ -347,9 +351,8 @@ bx_create_segment(Relation index, Relation heap, ItemPointer tid)
 	double		keys;
 	uint32		partition;
 
-	/* assume one distinct key per row and column; markers are few */
-	keys_per_page = bx_geometry_rows_per_page(heap, tid) *
-		IndexRelationGetNumberOfKeyAttributes(index);
+	/* assume that the keys of all rows are distinct; markers are few */
+	keys_per_page = bx_geometry_rows_per_page(heap, tid) * keys_per_row;
 
 	LockPage(index, BX_METAPAGE_BLKNO, ExclusiveLock);
 
@@ -364,7 +367,8 @@ bx_create_segment(Relation index, Relation heap, ItemPointer tid)
 	if (keys == 0)
 		keys = Min(keys_per_page * (1 << meta.lg_base),
 				   bx_filter_capacity(meta.false_positive_rate, BX_SLICE_ROWS) *
-				   MAX_FIRST_SLICES);
+				   (keys_per_row > IndexRelationGetNumberOfKeyAttributes(index) ?
+					MAX_FIRST_SLICES_EXTRACTED : MAX_FIRST_SLICES));
 	if (!bx_dir_read_top(index, partition, &top))
 	{
 		make_partition(index, &meta, partition, keys);

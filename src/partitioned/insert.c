@@ -8,19 +8,27 @@
  * segment is cached from row to row.  Before it is used, it is compared with
  * the top-level page, under a share lock on that page.
  *
+ * The keys of a row with few keys are inserted one by one, each with one WAL
+ * record for the pages of all levels.  A row of an extracting column has many
+ * keys.  These are sorted by page, level by level, so that each page is locked
+ * once, and one WAL record covers several pages of a level.  Most rows share
+ * keys with other rows of their range, so the keys that the statement has set
+ * in the current range are remembered, and are not set again.
+ *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
 
 #include "miscadmin.h"
 #include "storage/lmgr.h"
+#include "utils/memutils.h"
 #include "utils/rel.h"
 
 #include "partitioned.h"
 
 StaticAssertDecl(BX_MAX_PROBES <= BX_MAX_KEY_BITS,
 				 "a key sets more bits than BxPageBits has room for");
-StaticAssertDecl(BX_TOP_LEVEL + 1 <= BX_MAX_BITS_PAGES,
+StaticAssertDecl(BX_LEVEL_GROUP <= BX_MAX_BITS_PAGES,
 				 "a key sets bits in more pages than a WAL record has room for");
 
 typedef struct PartitionedInsert
@@ -45,6 +53,14 @@ typedef struct PartitionedInsert
 	uint64		marked[INDEX_MAX_KEYS];
 
 	/*
+	 * the other keys already set for marked_range in the slices of the cached
+	 * entry: a hash table, in which 0 marks an empty slot
+	 */
+	uint64	   *known;
+	uint32		known_size;		/* slots, a power of two; 0 before first use */
+	uint32		nknown;
+
+	/*
 	 * by level: 1 + the child that was last put in doubt, or 0; in element 0,
 	 * 1 + the partition that was last marked as unfiltered
 	 */
@@ -66,7 +82,20 @@ typedef struct Target
 } Target;
 
 /* A key is set in a page of each level, and in as many shadows. */
-#define MAX_TARGETS		(2 * BX_MAX_BITS_PAGES)
+#define MAX_TARGETS		(2 * (BX_TOP_LEVEL + 1))
+
+/* A row with more keys than this is inserted page by page. */
+#define FEW_KEYS		4
+
+/* Maximum number of pages that are pinned to insert such a row. */
+#define MAX_PINNED		16
+
+/* Maximum number of its keys that are set in one page at a time. */
+#define MAX_PAGE_KEYS	(BX_MAX_PAGE_BITS / BX_MAX_KEY_BITS)
+
+/* Bounds of the size of the hash table of known keys. */
+#define MIN_KNOWN		1024
+#define MAX_KNOWN		65536
 
 void *
 bx_partitioned_insert_begin(const BxMetaPageData *meta)
@@ -79,6 +108,9 @@ forget_marks(PartitionedInsert *state, uint32 range)
 {
 	state->marked_range = range;
 	memset(state->marked, 0, sizeof(state->marked));
+	if (state->nknown > 0)
+		memset(state->known, 0, sizeof(uint64) * state->known_size);
+	state->nknown = 0;
 }
 
 /*
@@ -137,14 +169,25 @@ copy_entry(PartitionedInsert *state, Relation index, BlockNumber heap_blkno)
  * Call it with no content lock held.
  */
 static void
-load_entry(PartitionedInsert *state, Relation index, Relation heap,
-		   ItemPointer tid)
+load_entry(BxInsert *insert, Relation heap, ItemPointer tid)
 {
+	PartitionedInsert *state = insert->layout_state;
+
 	state->loaded = false;
-	while (!copy_entry(state, index, ItemPointerGetBlockNumber(tid)))
-		bx_create_segment(index, heap, tid);
+	while (!copy_entry(state, insert->index, ItemPointerGetBlockNumber(tid)))
+		bx_create_segment(insert->index, heap, tid, insert->keys_per_row);
 	forget_marks(state, InvalidBlockNumber);
 	state->loaded = true;
+}
+
+/* Determines the page of a node's slices that a key belongs to. */
+static inline void
+locate_key(Target *target, const BxNode *node, uint32 range, uint64 key)
+{
+	target->node = node;
+	target->lh = bx_filter_level_hash(key, node->level);
+	target->child = bx_level_child(node->level, range);
+	target->number = bx_filter_slice(target->lh, node->desc.nslices);
 }
 
 /*
@@ -159,12 +202,28 @@ add_target(Target *targets, int n, Relation index, const BxNode *node,
 
 	if (node->desc.state != BX_NODE_PRESENT)
 		return n;
-	target->node = node;
-	target->lh = bx_filter_level_hash(key, node->level);
-	target->child = bx_level_child(node->level, range);
-	target->number = bx_filter_slice(target->lh, node->desc.nslices);
+	locate_key(target, node, range, key);
 	target->buffer = ReadBuffer(index, node->desc.start + target->number);
 	return n + 1;
+}
+
+/*
+ * Determines the page of a group, and the block on that page, that a key of a
+ * partition belongs to.
+ */
+static inline void
+locate_group_key(Target *target, const BxGroupDesc *group, uint32 partition,
+				 uint64 key)
+{
+	uint32		block;
+
+	target->node = NULL;
+	target->group = group;
+	target->lh = bx_filter_level_hash(key, BX_LEVEL_GROUP);
+	target->child = partition % BX_FANOUT - group->first;
+	block = bx_filter_slice(target->lh, group->nblocks);
+	target->number = block / bx_group_page_blocks(group->width);
+	target->block = block % bx_group_page_blocks(group->width);
 }
 
 /* The same for the filter of the partition in a group, if there is a group. */
@@ -173,17 +232,10 @@ add_group_target(Target *targets, int n, Relation index,
 				 const BxGroupDesc *group, uint32 partition, uint64 key)
 {
 	Target	   *target = &targets[n];
-	uint32		block;
 
 	if (group->width == 0)
 		return n;
-	target->node = NULL;
-	target->group = group;
-	target->lh = bx_filter_level_hash(key, BX_LEVEL_GROUP);
-	target->child = partition % BX_FANOUT - group->first;
-	block = bx_filter_slice(target->lh, group->nblocks);
-	target->number = block / bx_group_page_blocks(group->width);
-	target->block = block % bx_group_page_blocks(group->width);
+	locate_group_key(target, group, partition, key);
 	target->buffer = ReadBuffer(index, group->start + target->number);
 	return n + 1;
 }
@@ -222,26 +274,30 @@ surely_has_key(const Target *target)
 	return result;
 }
 
-/* Computes the positions of the key's bits. */
+/* Returns how many bits a key sets in the page. */
+static int
+count_probes(const Target *target)
+{
+	return target->node ? target->node->desc.nprobes : target->group->nprobes;
+}
+
+/* Appends the positions of the key's bits to *bits, which has room for them. */
 static void
 locate_bits(const Target *target, BxPageBits *bits)
 {
 	uint32		x = bx_filter_first(target->lh);
 	int			width = target->node ? BX_FANOUT : target->group->width;
 	uint32		block = target->node ? 0 : target->block;
+	int			end = bits->n + count_probes(target);
 
-	bits->buffer = target->buffer;
-	bits->lower = BX_SLICE_LOWER_FULL;
-	bits->n = target->node ? target->node->desc.nprobes :
-		target->group->nprobes;
-	for (int i = 0; i < bits->n; i++)
+	for (; bits->n < end; bits->n++)
 	{
 		uint32		at = bx_group_bit(BX_SLICE_ROWS, width, block,
 									  bx_filter_row(x, BX_SLICE_ROWS),
 									  target->child);
 
-		bits->at[i].offset = BX_CONTENT_OFFSET + at / 8;
-		bits->at[i].bit = 1 << (at % 8);
+		bits->at[bits->n].offset = BX_CONTENT_OFFSET + at / 8;
+		bits->at[bits->n].bit = 1 << (at % 8);
 		x = bx_filter_next(x);
 	}
 }
@@ -270,15 +326,22 @@ static void
 set_key(Relation index, uint32 region, const Target *targets, int n)
 {
 	BxPageBits	missing[BX_MAX_BITS_PAGES];
+	BxPageBit	bits[BX_MAX_BITS_PAGES][BX_MAX_KEY_BITS];
 	int			nmissing = 0;
 
 	for (int i = 0; i < n; i++)
 	{
 		const Target *target = &targets[i];
+		BxPageBits *page = &missing[nmissing];
 
 		check_target(index, target, region);
-		if (!surely_has_key(target))
-			locate_bits(target, &missing[nmissing++]);
+		if (surely_has_key(target))
+			continue;
+		page->buffer = target->buffer;
+		page->lower = BX_SLICE_LOWER_FULL;
+		page->n = 0;
+		page->at = bits[nmissing++];
+		locate_bits(target, page);
 	}
 	if (nmissing == 0)
 		return;
@@ -353,9 +416,340 @@ insert_key(PartitionedInsert *state, Relation index, Buffer topbuf,
 	return current;
 }
 
+#define ST_SORT sort_targets
+#define ST_ELEMENT_TYPE Target
+#define ST_COMPARE(a, b) \
+	((a)->number < (b)->number ? -1 : (a)->number > (b)->number)
+#define ST_SCOPE static
+#define ST_DEFINE
+#include "lib/sort_template.h"
+
+/* Returns the end of the targets that are on the page of targets[first]. */
+static int
+end_of_page(const Target *targets, int first, int end)
+{
+	int			i = first + 1;
+
+	while (i < end && i - first < MAX_PAGE_KEYS &&
+		   targets[i].number == targets[first].number)
+		i++;
+	return i;
+}
+
 /*
- * Adds the keys of a row to the filters of all levels, one key at a time;
- * see BxLayout.  Call it with no content lock held.  No lock or pin is held
+ * Returns whether a page has all keys of the targets, which are on that page,
+ * and will have them after a crash if our transaction commits; see
+ * surely_has_key().
+ */
+static bool
+surely_has_keys(const Target *targets, int n)
+{
+	bool		result = true;
+
+	for (int i = 0; i < n; i++)
+	{
+		if (!has_key(&targets[i]))
+			return false;
+	}
+	LockBuffer(targets[0].buffer, BUFFER_LOCK_SHARE);
+	for (int i = 0; i < n && result; i++)
+		result = has_key(&targets[i]);
+	LockBuffer(targets[0].buffer, BUFFER_LOCK_UNLOCK);
+	return result;
+}
+
+/* Locks n pages of one level, in order, sets bits in them, and logs them. */
+static void
+set_pages(Relation index, const BxPageBits *pages, int n)
+{
+	if (n == 0)
+		return;
+	for (int i = 0; i < n; i++)
+		LockBuffer(pages[i].buffer, BUFFER_LOCK_EXCLUSIVE);
+	bx_page_set_bits(index, pages, n);
+	for (int i = n - 1; i >= 0; i--)
+		LockBuffer(pages[i].buffer, BUFFER_LOCK_UNLOCK);
+}
+
+/*
+ * Sets the bits of keys in the pages of one level, which are pinned, in
+ * ascending order of the pages.  The caller holds the share lock on the
+ * top-level page, as in set_key().  "bits" has room for all bits.
+ */
+static void
+set_keys(Relation index, uint32 region, const Target *targets, int n,
+		 BxPageBit *bits)
+{
+	BxPageBits	missing[BX_MAX_BITS_PAGES];
+	int			nmissing = 0;
+
+	for (int first = 0, end; first < n; first = end)
+	{
+		BxPageBits *page;
+
+		end = end_of_page(targets, first, n);
+		check_target(index, &targets[first], region);
+		if (surely_has_keys(targets + first, end - first))
+			continue;
+
+		/* a record has each page once */
+		if (nmissing == BX_MAX_BITS_PAGES ||
+			(nmissing > 0 &&
+			 missing[nmissing - 1].buffer == targets[first].buffer))
+		{
+			set_pages(index, missing, nmissing);
+			nmissing = 0;
+		}
+		page = &missing[nmissing++];
+		page->buffer = targets[first].buffer;
+		page->lower = BX_SLICE_LOWER_FULL;
+		page->n = 0;
+		page->at = bits;
+		for (int i = first; i < end; i++)
+			locate_bits(&targets[i], page);
+		bits += page->n;
+	}
+	set_pages(index, missing, nmissing);
+}
+
+/*
+ * Pins the pages of the targets from "first" on, up to MAX_PINNED pages.
+ * Returns the end of the targets on these pages.
+ */
+static int
+pin_pages(Relation index, BlockNumber start, Target *targets, int first, int n)
+{
+	int			npages = 0;
+	int			i = first;
+
+	for (; i < n; i++)
+	{
+		if (i > first && targets[i].number == targets[i - 1].number)
+			targets[i].buffer = targets[i - 1].buffer;
+		else if (npages++ < MAX_PINNED)
+			targets[i].buffer = ReadBuffer(index, start + targets[i].number);
+		else
+			break;
+	}
+	return i;
+}
+
+static void
+unpin_pages(const Target *targets, int first, int end)
+{
+	for (int i = first; i < end; i++)
+	{
+		if (i == first || targets[i].buffer != targets[i - 1].buffer)
+			ReleaseBuffer(targets[i].buffer);
+	}
+}
+
+/*
+ * Sets the bits of keys in the pages of one level, or of a shadow, that begin
+ * at "start".  Returns false if the directory entry has changed.  No page is
+ * read while a lock is held.
+ */
+static bool
+insert_level(PartitionedInsert *state, Relation index, Buffer topbuf,
+			 uint32 region, BlockNumber start, Target *targets, int n)
+{
+	BxPageBit  *bits;
+	bool		current = true;
+
+	sort_targets(targets, n);
+	bits = palloc_extended(sizeof(BxPageBit) * n * count_probes(&targets[0]),
+						   MCXT_ALLOC_HUGE);
+	for (int first = 0, end; first < n && current; first = end)
+	{
+		CHECK_FOR_INTERRUPTS();
+		end = pin_pages(index, start, targets, first, n);
+		BX_PAUSE(BX_PAUSE_INSERT_KEY);
+		LockBuffer(topbuf, BUFFER_LOCK_SHARE);
+		current = is_current(state, BxPageGetTop(BufferGetPage(topbuf)));
+		if (current)
+			set_keys(index, region, targets + first, end - first, bits);
+		LockBuffer(topbuf, BUFFER_LOCK_UNLOCK);
+		unpin_pages(targets, first, end);
+	}
+	pfree(bits);
+	return current;
+}
+
+/* insert_level() for a node, if it has slices. */
+static bool
+insert_node(PartitionedInsert *state, Relation index, Buffer topbuf,
+			uint32 range, const BxNode *node, const uint64 *keys, int n,
+			Target *targets)
+{
+	if (node->desc.state != BX_NODE_PRESENT)
+		return true;
+	for (int i = 0; i < n; i++)
+		locate_key(&targets[i], node, range, keys[i]);
+	return insert_level(state, index, topbuf, 0, node->desc.start, targets, n);
+}
+
+/* insert_level() for the filter of the partition in a group, if it has one. */
+static bool
+insert_group(PartitionedInsert *state, Relation index, Buffer topbuf,
+			 uint32 range, const BxGroupDesc *group, const uint64 *keys, int n,
+			 Target *targets)
+{
+	uint32		partition = bx_level_node(BX_LEVEL_PARTITION, range);
+
+	if (group->width == 0)
+		return true;
+	for (int i = 0; i < n; i++)
+		locate_group_key(&targets[i], group, partition, keys[i]);
+	return insert_level(state, index, topbuf, partition / BX_FANOUT,
+						group->start, targets, n);
+}
+
+/*
+ * Sets the bits of n > 0 keys in the given range, on all levels, and in
+ * shadows, page by page.  Returns false if the directory entry has changed;
+ * some bits may have been set then.
+ */
+static bool
+insert_keys(PartitionedInsert *state, Relation index, Buffer topbuf,
+			uint32 range, const uint64 *keys, int n)
+{
+	Target	   *targets = palloc_extended(sizeof(Target) * n, MCXT_ALLOC_HUGE);
+	bool		current;
+
+	current = insert_group(state, index, topbuf, range, &state->group, keys, n,
+						   targets);
+	for (int level = BX_TOP_LEVEL; level > 0 && current; level--)
+		current = insert_node(state, index, topbuf, range, &state->path[level],
+							  keys, n, targets);
+	current = current && insert_group(state, index, topbuf, range,
+									  &state->group_shadow, keys, n, targets);
+	if (state->is_shadowed && current)
+		current = insert_node(state, index, topbuf, range, &state->shadow_node,
+							  keys, n, targets);
+	pfree(targets);
+	return current;
+}
+
+/* Returns the slot of a key in the hash table of known keys. */
+static uint64 *
+find_known(PartitionedInsert *state, uint64 key)
+{
+	uint32		i = key & (state->known_size - 1);
+
+	while (state->known[i] != 0 && state->known[i] != key)
+		i = (i + 1) & (state->known_size - 1);
+	return &state->known[i];
+}
+
+/*
+ * Ensures that n more keys can be entered in the hash table, if it need not
+ * grow too much for that.  Returns whether they can.
+ */
+static bool
+reserve_known(PartitionedInsert *state, int n)
+{
+	uint64	   *old = state->known;
+	uint32		old_size = state->known_size;
+	Size		size = Max(old_size, MIN_KNOWN);
+
+	while (size < ((Size) state->nknown + n) * 2)
+		size *= 2;
+	if (size > MAX_KNOWN)
+		return false;
+	if (size > old_size)
+	{
+		state->known = MemoryContextAllocZero(GetMemoryChunkContext(state),
+											  sizeof(uint64) * size);
+		state->known_size = size;
+		for (uint32 i = 0; i < old_size; i++)
+		{
+			if (old[i] != 0)
+				*find_known(state, old[i]) = old[i];
+		}
+		if (old != NULL)
+			pfree(old);
+	}
+	return true;
+}
+
+/* Copies the keys that are not known to be set.  Returns their number. */
+static int
+select_unknown(PartitionedInsert *state, const uint64 *keys, int n, uint64 *to)
+{
+	int			selected = 0;
+
+	for (int i = 0; i < n; i++)
+	{
+		if (state->nknown == 0 || *find_known(state, keys[i]) != keys[i])
+			to[selected++] = keys[i];
+	}
+	return selected;
+}
+
+/* Remembers that keys are set in the current range. */
+static void
+remember_keys(PartitionedInsert *state, const uint64 *keys, int n)
+{
+	if (!reserve_known(state, n))
+		return;
+	for (int i = 0; i < n; i++)
+	{
+		uint64	   *slot = find_known(state, keys[i]);
+
+		if (*slot == 0 && keys[i] != 0)
+		{
+			*slot = keys[i];
+			state->nknown++;
+		}
+	}
+}
+
+/*
+ * Verifies that the cached directory entry is current, without setting any
+ * bit.
+ */
+static bool
+verify_entry(PartitionedInsert *state, Buffer topbuf)
+{
+	bool		current;
+
+	LockBuffer(topbuf, BUFFER_LOCK_SHARE);
+	current = is_current(state, BxPageGetTop(BufferGetPage(topbuf)));
+	LockBuffer(topbuf, BUFFER_LOCK_UNLOCK);
+	return current;
+}
+
+/*
+ * Adds the keys of the values of a row that has many.  Keys that an earlier
+ * row has set in the same slices need not be set again, if the slices are
+ * still current.
+ */
+static void
+insert_many(BxInsert *insert, Relation heap, ItemPointer tid, Buffer topbuf,
+			uint32 range, const BxRowKeys *row)
+{
+	PartitionedInsert *state = insert->layout_state;
+	uint64	   *keys = palloc_extended(sizeof(uint64) * row->nvalues,
+									   MCXT_ALLOC_HUGE);
+
+	for (;;)
+	{
+		int			n = select_unknown(state, row->keys, row->nvalues, keys);
+
+		if (n > 0 ? insert_keys(state, insert->index, topbuf, range, keys, n) :
+			verify_entry(state, topbuf))
+		{
+			remember_keys(state, keys, n);
+			break;
+		}
+		load_entry(insert, heap, tid);
+		forget_marks(state, range);
+	}
+	pfree(keys);
+}
+
+/*
+ * Adds the keys of a row to the filters of all levels; see BxLayout.  Call it with no content lock held.  No lock or pin is held
  * on exit.  Creates the segment if it does not exist.
  */
 void
@@ -366,17 +760,23 @@ bx_partitioned_insert(BxInsert *insert, Relation heap, ItemPointer tid,
 	Relation	index = insert->index;
 	BlockNumber blkno = ItemPointerGetBlockNumber(tid);
 	uint32		range;
+	int			first = 0;
 	Buffer		topbuf;
 
 	if (!state->loaded ||
 		bx_level_node(BX_LEVEL_SEGMENT, blkno >> state->lg_base) != state->segment)
-		load_entry(state, index, heap, tid);
+		load_entry(insert, heap, tid);
 	range = blkno >> state->lg_base;
 	if (range != state->marked_range)
 		forget_marks(state, range);
 
 	topbuf = ReadBuffer(index, state->top);
-	for (int i = 0; i < row->nkeys; i++)
+	if (row->nvalues > FEW_KEYS)
+	{
+		insert_many(insert, heap, tid, topbuf, range, row);
+		first = row->nvalues;
+	}
+	for (int i = first; i < row->nkeys; i++)
 	{
 		uint64	   *mark = i < row->nvalues ? NULL :
 		&state->marked[i - row->nvalues];
@@ -390,7 +790,7 @@ bx_partitioned_insert(BxInsert *insert, Relation heap, ItemPointer tid,
 			continue;
 		while (!insert_key(state, index, topbuf, range, row->keys[i]))
 		{
-			load_entry(state, index, heap, tid);
+			load_entry(insert, heap, tid);
 			forget_marks(state, range);
 		}
 		if (mark)
@@ -432,7 +832,7 @@ bx_partitioned_insert_doubt(BxInsert *insert, Relation heap, ItemPointer tid)
 	uint32		range;
 	uint32		partition;
 
-	load_entry(state, insert->index, heap, tid);
+	load_entry(insert, heap, tid);
 	range = ItemPointerGetBlockNumber(tid) >> state->lg_base;
 	partition = bx_level_node(BX_LEVEL_PARTITION, range);
 	if (state->doubtful[0] != partition + UINT64CONST(1))

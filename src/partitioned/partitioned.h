@@ -161,7 +161,8 @@ extern void bx_dir_refresh(Relation index, BxNode *node, BlockNumber blkno,
 						   const char *problem);
 
 /* create.c */
-extern void bx_create_segment(Relation index, Relation heap, ItemPointer tid);
+extern void bx_create_segment(Relation index, Relation heap, ItemPointer tid,
+							  double keys_per_row);
 extern void bx_create_shadow(Relation index, const BxNode *node, double keys,
 							 BxNode *shadow);
 extern bool bx_create_copy(Relation index, const BxNode *node,

@@ -38,7 +38,7 @@ typedef struct SearchState
 											 * BX_LEVEL_GROUP: the partitions
 											 * of the current region */
 	int		   *elements;		/* elements of the current probes */
-	BxMask	   *condition_masks;
+	BxMask	   *scratch;		/* for bx_query_match_masks() */
 } SearchState;
 
 /* A node to be probed, and the pinned top-level page that describes it. */
@@ -96,7 +96,8 @@ init_search_state(SearchState *state, BxSearch *search)
 	}
 	state->candidates = alloc_array(query->nelements, sizeof(Probe));
 	state->elements = alloc_array(query->nelements, sizeof(int));
-	state->condition_masks = palloc(sizeof(BxMask) * query->nconditions);
+	state->scratch = alloc_array(bx_query_scratch_masks(query),
+								 sizeof(BxMask));
 }
 
 /* Raises an error if the descriptor of a node is impossible. */
@@ -176,16 +177,34 @@ probe_slice(SearchState *state, OpenNode *open, const Probe *probes, int first,
 }
 
 /*
- * Probes the slices of a node that the probes belong to.  Returns false if
- * the slices were replaced meanwhile; then open->node.desc is the new descriptor,
- * and the caller must probe again.
+ * Removes the children from *left that lack one of the elements of the probes
+ * "first" to end - 1 that every match must have.
+ */
+static void
+keep_complete(const SearchState *state, const Probe *probes, int first,
+			  int end, const BxMask *masks, BxMask *left)
+{
+	for (int i = first; i < end; i++)
+	{
+		if (state->search->query->elements[probes[i].element].is_required)
+			bx_mask_and(left, &masks[probes[i].element]);
+	}
+}
+
+/*
+ * Probes the slices of a node that the probes belong to, until no child can
+ * match the query; *left is the set of the children that still can.  Returns
+ * false if the slices were replaced meanwhile; then open->node.desc is the new
+ * descriptor, and the caller must probe again.
  */
 static bool
-try_probe_node(SearchState *state, OpenNode *open, const Probe *probes, int n)
+try_probe_node(SearchState *state, OpenNode *open, const Probe *probes, int n,
+			   BxMask *left)
 {
 	int			ahead = 0;
 	int			distance = 0;
 
+	bx_mask_fill(left, true);
 	if (open->node.desc.state != BX_NODE_PRESENT)
 	{
 		for (int i = 0; i < n; i++)
@@ -193,7 +212,7 @@ try_probe_node(SearchState *state, OpenNode *open, const Probe *probes, int n)
 						 open->node.desc.state == BX_NODE_UNKNOWN);
 		return true;
 	}
-	for (int i = 0; i < n;)
+	for (int i = 0; i < n && !bx_mask_is_empty(left);)
 	{
 		int			next;
 
@@ -219,6 +238,9 @@ try_probe_node(SearchState *state, OpenNode *open, const Probe *probes, int n)
 			bx_dir_refresh(state->index, &open->node, blkno, BX_WRONG_PAGE);
 			return false;
 		}
+		if (n > 1)
+			keep_complete(state, probes, i, next,
+						  state->masks[open->node.level], left);
 		i = next;
 		distance--;
 	}
@@ -228,18 +250,20 @@ try_probe_node(SearchState *state, OpenNode *open, const Probe *probes, int n)
 /*
  * Sets the mask of each probe's element to the set of the node's children
  * that may contain the element, and *result to the set of the children that
- * may match the whole query.
+ * may match the whole query.  If no child can, not all masks are set.
  */
 static void
 probe_node(SearchState *state, OpenNode *open, const Probe *probes, int n,
 		   BxMask *result)
 {
-	while (!try_probe_node(state, open, probes, n))
+	while (!try_probe_node(state, open, probes, n, result))
 		;
+	if (bx_mask_is_empty(result))
+		return;
 	for (int i = 0; i < n; i++)
 		state->elements[i] = probes[i].element;
 	bx_query_match_masks(state->search->query, state->elements, n,
-						 state->masks[open->node.level], state->condition_masks,
+						 state->masks[open->node.level], state->scratch,
 						 result);
 }
 
@@ -492,8 +516,9 @@ try_probe_region(SearchState *state, uint32 number,
 	for (uint32 i = 0; i < region->ngroups; i++)
 	{
 		OpenGroup	open = {number, &region->group[i], &live[i]};
+		BxMask		left = live[i];
 
-		for (int p = 0; p < n && !bx_mask_is_empty(&live[i]);)
+		for (int p = 0; p < n && !bx_mask_is_empty(&left);)
 		{
 			int			next;
 
@@ -508,6 +533,9 @@ try_probe_region(SearchState *state, uint32 number,
 									 BX_WRONG_PAGE);
 				return false;
 			}
+			if (n > 1)
+				keep_complete(state, state->probes[BX_LEVEL_GROUP], p, next,
+							  state->masks[BX_LEVEL_GROUP], &left);
 			p = next;
 		}
 	}
@@ -535,7 +563,7 @@ probe_region(SearchState *state, uint32 number, BxMask *matching)
 	for (int i = 0; i < n; i++)
 		state->elements[i] = i;
 	bx_query_match_masks(state->search->query, state->elements, n,
-						 state->masks[BX_LEVEL_GROUP], state->condition_masks,
+						 state->masks[BX_LEVEL_GROUP], state->scratch,
 						 matching);
 }
 

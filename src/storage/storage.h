@@ -22,21 +22,26 @@
 /* Maximum number of bits that one key sets in one page: one for each probe. */
 #define BX_MAX_KEY_BITS		30
 
+/* Maximum number of bits that one WAL record sets in one page. */
+#define BX_MAX_PAGE_BITS	8000
+
+typedef struct BxPageBit
+{
+	uint16		offset;			/* of the byte, from the start of the page */
+	uint8		bit;
+} BxPageBit;
+
 typedef struct BxPageBits
 {
 	Buffer		buffer;
 	LocationIndex lower;		/* pd_lower of a page of this kind once it has
 								 * bits */
 	int			n;
-	struct
-	{
-		uint16		offset;		/* from the start of the page */
-		uint8		bit;
-	}			at[BX_MAX_KEY_BITS];
+	BxPageBit  *at;
 } BxPageBits;
 
-/* Maximum number of pages in which one key sets bits in one WAL record. */
-#define BX_MAX_BITS_PAGES	3
+/* Maximum number of pages in which one WAL record sets bits. */
+#define BX_MAX_BITS_PAGES	4
 
 /* page.c */
 pg_noreturn extern void bx_page_corrupted(Relation index, BlockNumber blkno,

@@ -18,13 +18,21 @@
  * an offset, a length and that many bytes.
  */
 #define FRAGMENT_HEADER		(2 * sizeof(uint16))
-#define MAX_FRAGMENTS_SIZE	((FRAGMENT_HEADER + 1) * BX_MAX_KEY_BITS + \
-							 FRAGMENT_HEADER + sizeof(LocationIndex))
+#define FRAGMENTS_SIZE(nbits) \
+	((FRAGMENT_HEADER + 1) * (nbits) + FRAGMENT_HEADER + sizeof(LocationIndex))
+
+/* The changes of a page must fit in 16 bits. */
+StaticAssertDecl(FRAGMENTS_SIZE(BX_MAX_PAGE_BITS) <= PG_UINT16_MAX,
+				 "too many bits for a WAL record");
+
+/* Size of the fragments of one key in all pages, which need no allocation. */
+#define KEY_FRAGMENTS_SIZE \
+	(FRAGMENTS_SIZE(BX_MAX_KEY_BITS) * BX_MAX_BITS_PAGES)
 
 typedef struct Fragments
 {
 	int			size;
-	char		data[MAX_FRAGMENTS_SIZE];
+	char	   *data;
 } Fragments;
 
 static void
@@ -33,7 +41,6 @@ append_fragment(Fragments *fragments, Page page, const void *start, uint16 len)
 	uint16		offset = (const char *) start - (const char *) page;
 	char	   *to = fragments->data + fragments->size;
 
-	Assert(fragments->size + FRAGMENT_HEADER + len <= MAX_FRAGMENTS_SIZE);
 	memcpy(to, &offset, sizeof(offset));
 	memcpy(to + sizeof(offset), &len, sizeof(len));
 	memcpy(to + FRAGMENT_HEADER, start, len);
@@ -72,21 +79,37 @@ set_page_bits(const BxPageBits *bits, Fragments *fragments)
 }
 
 /*
- * Sets the bits of a key in up to BX_MAX_BITS_PAGES pages, and logs them.  The caller
- * holds an exclusive lock on each page.
+ * Sets bits in up to BX_MAX_BITS_PAGES pages, at most BX_MAX_PAGE_BITS in each,
+ * and logs them.  The caller holds an exclusive lock on each page.
  *
  * This writes the same generic record as GenericXLogFinish() would.  But it
  * knows what has changed, so it need not copy and compare whole pages, which
  * would be most of the cost of an insert.  Replay locks the pages in this
- * order, so the page of the upper level must come first.
+ * order, so the page of the upper level must come first, and among the pages of
+ * a level the one with the lower number.
  */
 void
 bx_page_set_bits(Relation index, const BxPageBits *pages, int npages)
 {
 	Fragments	fragments[BX_MAX_BITS_PAGES];
 	bool		wal = RelationNeedsWAL(index);
+	char		few[KEY_FRAGMENTS_SIZE];
+	char	   *data = few;
+	Size		size = 0;
 
 	Assert(npages > 0 && npages <= BX_MAX_BITS_PAGES);
+	for (int i = 0; i < npages; i++)
+	{
+		Assert(pages[i].n <= BX_MAX_PAGE_BITS);
+		size += FRAGMENTS_SIZE(pages[i].n);
+	}
+	if (size > sizeof(few))
+		data = palloc(size);
+	for (int i = 0; i < npages; i++)
+	{
+		fragments[i].data = i == 0 ? data : fragments[i - 1].data +
+			FRAGMENTS_SIZE(pages[i - 1].n);
+	}
 
 	if (wal)
 		XLogBeginInsert();
@@ -109,4 +132,6 @@ bx_page_set_bits(Relation index, const BxPageBits *pages, int npages)
 			PageSetLSN(BufferGetPage(pages[i].buffer), lsn);
 	}
 	END_CRIT_SECTION();
+	if (data != few)
+		pfree(data);
 }

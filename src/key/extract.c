@@ -1,0 +1,502 @@
+/*-------------------------------------------------------------------------
+ *
+ * extract.c
+ *	  Operator classes that extract several keys from one value: arrays,
+ *	  jsonb, tsvector, n-grams of text.
+ *
+ * The interface is that of GIN, so that the functions of GIN's operator
+ * classes can be used: extractValue splits a value into keys, extractQuery
+ * splits the operand of an operator, and triConsistent (or consistent) decides
+ * from the keys that are present whether a row may match.
+ *
+ * A filter differs from an entry of GIN in that it is the union of the rows of
+ * a range, and may contain keys that no row has.  So a key is never known to
+ * be present: triConsistent gets only FALSE and MAYBE.  FALSE means that no
+ * row of the range has the key.
+ *
+ * In the default mode, a row must have at least one of the keys.  Functions
+ * rely on that, and need not check it, so it is checked here.  In the other
+ * modes a marker takes the place of that key: "the value has no parts" in mode
+ * INCLUDE_EMPTY, and "the column is not NULL" in mode ALL.
+ *
+ * Most operators demand that some keys are present in any case.  These
+ * required keys are found once for each query, by asking what would be if all
+ * keys but one were present.  A search needs to AND only their masks.  What is
+ * left is decided by calls of triConsistent, one for each different set of
+ * keys that occurs among the children of a node.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/gin.h"
+#include "access/reloptions.h"
+#include "access/skey.h"
+#include "catalog/pg_collation.h"
+#include "fmgr.h"
+#include "miscadmin.h"
+#include "utils/array.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+#include "utils/rel.h"
+
+#include "key.h"
+
+/*
+ * With more keys than this in a query, no required keys are looked for: that
+ * takes one call for each key, and each call looks at all keys.
+ */
+#define MAX_CLASSIFIED		2000
+
+/*
+ * A boolean consistent function is called for all combinations of up to this
+ * many keys that may be present.  With more keys, the answer is MAYBE.
+ */
+#define MAX_COMBINED		10
+
+/* The operand of an extracting operator, and its keys. */
+struct BxOpaque
+{
+	BxExtractor *extractor;
+	StrategyNumber strategy;
+	Datum		operand;
+	int			nkeys;
+	Datum	   *keys;
+	bool	   *nulls;
+	bool	   *partial;		/* the key is a prefix: always MAYBE */
+	Pointer    *extra;
+	int		   *element;		/* element of the query, or -1 if partial */
+	GinTernaryValue *check;		/* argument of triConsistent */
+	MemoryContext cxt;			/* for calls; reset after each call */
+};
+
+/* Returns whether the operator class of an index column extracts. */
+bool
+bx_extract_is_used(Relation index, int attno)
+{
+	return OidIsValid(index_getprocid(index, attno, BX_EXTRACT_VALUE_PROC));
+}
+
+/*
+ * Looks up a support function of a column, with the options of its operator
+ * class.  Returns false if the class has no such function.
+ */
+static bool
+lookup_function(Relation index, int attno, int number, FmgrInfo *proc)
+{
+	Oid			function = index_getprocid(index, attno, number);
+
+	if (!OidIsValid(function))
+		return false;
+	fmgr_info(function, proc);
+	if (OidIsValid(index_getprocid(index, attno, BX_OPTIONS_PROC)))
+		set_fn_opclass_options(proc,
+							   RelationGetIndexAttOptions(index, true)[attno - 1]);
+	return true;
+}
+
+/*
+ * Looks up the functions of an extracting column.  The result is allocated in
+ * the current memory context.
+ */
+BxExtractor *
+bx_extract_init(Relation index, int attno)
+{
+	BxExtractor *extractor = palloc0(sizeof(BxExtractor));
+	Oid			collation = index->rd_indcollation[attno - 1];
+
+	extractor->collation = OidIsValid(collation) ? collation :
+		DEFAULT_COLLATION_OID;
+	extractor->is_ternary = lookup_function(index, attno,
+											BX_TRICONSISTENT_PROC,
+											&extractor->consistent);
+	if (!lookup_function(index, attno, BX_EXTRACT_VALUE_PROC,
+						 &extractor->value) ||
+		!lookup_function(index, attno, BX_EXTRACT_QUERY_PROC,
+						 &extractor->query) ||
+		!(extractor->is_ternary ||
+		  lookup_function(index, attno, BX_CONSISTENT_PROC,
+						  &extractor->consistent)))
+		elog(ERROR, "missing support function for attribute %d of index \"%s\"",
+			 attno, RelationGetRelationName(index));
+	return extractor;
+}
+
+/*
+ * Computes the keys of a value of an extracting column, which is not NULL.
+ * Returns their number, which is at least 1: a value without parts has a key
+ * that says so.  Keys may occur more than once.  The array is allocated in the
+ * current memory context, and so is what extractValue allocates: the caller
+ * resets the context for every row.  This calls functions of the operator
+ * class, so no content lock may be held.
+ */
+int
+bx_extract_keys(BxHasher *hasher, Datum value, uint64 **keys)
+{
+	int32		n = 0;
+	bool	   *nulls = NULL;
+	Datum	   *parts;
+
+	parts = (Datum *) DatumGetPointer(FunctionCall3Coll(&hasher->extractor->value,
+														hasher->extractor->collation,
+														value,
+														PointerGetDatum(&n),
+														PointerGetDatum(&nulls)));
+	if (parts == NULL || n <= 0)
+	{
+		*keys = palloc(sizeof(uint64));
+		(*keys)[0] = bx_hasher_empty_value(hasher);
+		return 1;
+	}
+	*keys = palloc_extended(sizeof(uint64) * n, MCXT_ALLOC_HUGE);
+	for (int i = 0; i < n; i++)
+		(*keys)[i] = nulls != NULL && nulls[i] ?
+			bx_hasher_null_element(hasher) : bx_hasher_key(hasher, parts[i]);
+	return n;
+}
+
+/* Calls triConsistent with opaque->check. */
+static GinTernaryValue
+call_ternary(BxOpaque *opaque)
+{
+	return DatumGetGinTernaryValue(FunctionCall7Coll(&opaque->extractor->consistent,
+													 opaque->extractor->collation,
+													 PointerGetDatum(opaque->check),
+													 UInt16GetDatum(opaque->strategy),
+													 opaque->operand,
+													 UInt32GetDatum(opaque->nkeys),
+													 PointerGetDatum(opaque->extra),
+													 PointerGetDatum(opaque->keys),
+													 PointerGetDatum(opaque->nulls)));
+}
+
+/* Calls consistent, to which a MAYBE is TRUE or FALSE according to "present". */
+static bool
+call_boolean(BxOpaque *opaque, const int *maybe, int nmaybe, int present)
+{
+	bool	   *check = palloc0(sizeof(bool) * Max(opaque->nkeys, 1));
+	bool		recheck = true;
+
+	for (int i = 0; i < nmaybe; i++)
+		check[maybe[i]] = (present >> i) & 1;
+	return DatumGetBool(FunctionCall8Coll(&opaque->extractor->consistent,
+										  opaque->extractor->collation,
+										  PointerGetDatum(check),
+										  UInt16GetDatum(opaque->strategy),
+										  opaque->operand,
+										  UInt32GetDatum(opaque->nkeys),
+										  PointerGetDatum(opaque->extra),
+										  PointerGetDatum(&recheck),
+										  PointerGetDatum(opaque->keys),
+										  PointerGetDatum(opaque->nulls)));
+}
+
+/*
+ * Answers like triConsistent, by means of consistent: MAYBE if consistent is
+ * true for any combination of the keys that may be present.  The function need
+ * not be monotone.  All combinations are tried, because without any key the
+ * function may be called in the modes that demand no key, and a wrong "true"
+ * does no harm.
+ */
+static GinTernaryValue
+combine_boolean(BxOpaque *opaque)
+{
+	int			maybe[MAX_COMBINED];
+	int			n = 0;
+
+	for (int i = 0; i < opaque->nkeys; i++)
+	{
+		if (opaque->check[i] == GIN_FALSE)
+			continue;
+		if (n == MAX_COMBINED)
+			return GIN_MAYBE;
+		maybe[n++] = i;
+	}
+
+	/* probably it is true if all keys are present, so begin with that */
+	for (int present = (1 << n) - 1; present >= 0; present--)
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (call_boolean(opaque, maybe, n, present))
+			return GIN_MAYBE;
+	}
+	return GIN_FALSE;
+}
+
+/* Returns whether a row may match, according to opaque->check. */
+static bool
+may_match(BxOpaque *opaque)
+{
+	MemoryContext oldcxt = MemoryContextSwitchTo(opaque->cxt);
+	GinTernaryValue result;
+
+	CHECK_FOR_INTERRUPTS();
+	result = opaque->extractor->is_ternary ? call_ternary(opaque) :
+		combine_boolean(opaque);
+	MemoryContextSwitchTo(oldcxt);
+	MemoryContextReset(opaque->cxt);
+	return result != GIN_FALSE;
+}
+
+/*
+ * Removes the children from *result that cannot match. present[e] is the set
+ * of the children that may contain element e of the query.  The children that
+ * have the same optional elements are decided by one call.
+ */
+void
+bx_opaque_match(BxOpaque *opaque, const BxClause *clause,
+				const BxMask *present, BxMask *result)
+{
+	BxMask		rest = *result;
+	int			child;
+
+	while ((child = bx_mask_next(&rest, 0)) < BX_MASK_BITS)
+	{
+		BxMask		same = rest;
+
+		for (int i = 0; i < clause->noptional; i++)
+		{
+			const BxMask *mask = &present[clause->optional[i]];
+
+			if (bx_mask_test(mask, child))
+				bx_mask_and(&same, mask);
+			else
+				bx_mask_remove(&same, mask);
+		}
+		for (int i = 0; i < opaque->nkeys; i++)
+			opaque->check[i] = opaque->element[i] < 0 ||
+				bx_mask_test(&present[opaque->element[i]], child) ?
+				GIN_MAYBE : GIN_FALSE;
+		if (!may_match(opaque))
+			bx_mask_remove(result, &same);
+		bx_mask_remove(&rest, &same);
+	}
+}
+
+/*
+ * Calls extractQuery.  Returns NULL if no row can match.  *mode is set to one
+ * of the modes that GIN defines.
+ */
+static BxOpaque *
+extract_operand(BxExtractor *extractor, StrategyNumber strategy,
+				Datum operand, int32 *mode)
+{
+	BxOpaque   *opaque = palloc0(sizeof(BxOpaque));
+	int32		n = 0;
+
+	opaque->extractor = extractor;
+	opaque->strategy = strategy;
+	opaque->operand = operand;
+	*mode = GIN_SEARCH_MODE_DEFAULT;
+	opaque->keys = (Datum *)
+		DatumGetPointer(FunctionCall7Coll(&extractor->query,
+										  extractor->collation, operand,
+										  PointerGetDatum(&n),
+										  UInt16GetDatum(strategy),
+										  PointerGetDatum(&opaque->partial),
+										  PointerGetDatum(&opaque->extra),
+										  PointerGetDatum(&opaque->nulls),
+										  PointerGetDatum(mode)));
+	if (*mode < GIN_SEARCH_MODE_DEFAULT || *mode > GIN_SEARCH_MODE_ALL)
+		*mode = GIN_SEARCH_MODE_ALL;
+	opaque->nkeys = opaque->keys == NULL ? 0 : Max(n, 0);
+	if (opaque->nkeys == 0 && *mode == GIN_SEARCH_MODE_DEFAULT)
+		return NULL;
+
+	/* functions may look at this array even if they have not made one */
+	if (opaque->nulls == NULL)
+		opaque->nulls = palloc0(sizeof(bool) * Max(opaque->nkeys, 1));
+	opaque->element = palloc_extended(sizeof(int) * Max(opaque->nkeys, 1),
+									  MCXT_ALLOC_HUGE);
+	opaque->check = palloc_extended(Max(opaque->nkeys, 1), MCXT_ALLOC_HUGE);
+	opaque->cxt = AllocSetContextCreate(CurrentMemoryContext,
+										"bloomidx consistent",
+										ALLOCSET_SMALL_SIZES);
+	return opaque;
+}
+
+/* A key of an operand, for sorting. */
+typedef struct NumberedKey
+{
+	uint64		key;
+	int			number;
+} NumberedKey;
+
+#define ST_SORT sort_keys
+#define ST_ELEMENT_TYPE NumberedKey
+#define ST_COMPARE(a, b) ((a)->key < (b)->key ? -1 : (a)->key > (b)->key)
+#define ST_CHECK_FOR_INTERRUPTS
+#define ST_SCOPE static
+#define ST_DEFINE
+#include "lib/sort_template.h"
+
+/*
+ * Adds the distinct keys of an operand to the query, and notes which element
+ * each key is.  Returns whether a key is a prefix, which has no element.
+ */
+static bool
+add_elements(BxQuery *query, BxHasher *hasher, BxOpaque *opaque)
+{
+	NumberedKey *sorted = palloc_extended(sizeof(NumberedKey) *
+										  Max(opaque->nkeys, 1),
+										  MCXT_ALLOC_HUGE);
+	int			n = 0;
+
+	for (int i = 0; i < opaque->nkeys; i++)
+	{
+		CHECK_FOR_INTERRUPTS();
+		opaque->element[i] = -1;
+		if (opaque->partial != NULL && opaque->partial[i])
+			continue;
+		sorted[n].key = opaque->nulls[i] ? bx_hasher_null_element(hasher) :
+			bx_hasher_key(hasher, opaque->keys[i]);
+		sorted[n++].number = i;
+	}
+	sort_keys(sorted, n);
+	for (int i = 0; i < n; i++)
+	{
+		if (i == 0 || sorted[i].key != sorted[i - 1].key)
+			bx_query_add_element(query, sorted[i].key);
+		opaque->element[sorted[i].number] = query->nelements - 1;
+	}
+	pfree(sorted);
+	return n < opaque->nkeys;
+}
+
+/*
+ * Asks whether a row may match that lacks one element, or has no other
+ * element, as "only" says; prefixes count as present.
+ */
+static bool
+may_match_if(BxOpaque *opaque, int element, bool only)
+{
+	for (int i = 0; i < opaque->nkeys; i++)
+		opaque->check[i] = opaque->element[i] < 0 ||
+			(opaque->element[i] == element) == only ? GIN_MAYBE : GIN_FALSE;
+	return may_match(opaque);
+}
+
+/*
+ * Divides the elements from "first" on into those that are required and those
+ * that are optional.  Returns false if no row can match.
+ */
+static bool
+classify(BxQuery *query, BxOpaque *opaque, int first, BxClause *clause)
+{
+	int			n = query->nelements - first;
+	bool		examined = opaque->nkeys <= MAX_CLASSIFIED;
+
+	clause->required = palloc_extended(sizeof(int) * Max(n, 1),
+									   MCXT_ALLOC_HUGE);
+
+	/* one more, for a marker */
+	clause->optional = palloc_extended(sizeof(int) * (n + 1),
+									   MCXT_ALLOC_HUGE);
+	if (opaque->nkeys > 0 && !may_match_if(opaque, -2, false))
+		return false;
+	for (int e = first; e < query->nelements; e++)
+	{
+		if (examined && !may_match_if(opaque, e, false))
+			clause->required[clause->nrequired++] = e;
+		else
+			clause->optional[clause->noptional++] = e;
+	}
+	return true;
+}
+
+/*
+ * Returns whether calls of triConsistent would tell no more than the
+ * elements: because all are required, or because in the default mode any one
+ * is sufficient.
+ */
+static bool
+is_decided(BxOpaque *opaque, const BxClause *clause)
+{
+	if (clause->noptional == 0)
+		return true;
+	if (clause->nrequired > 0 || opaque->nkeys > MAX_CLASSIFIED)
+		return false;
+	for (int i = 0; i < clause->noptional; i++)
+	{
+		if (!may_match_if(opaque, clause->optional[i], true))
+			return false;
+	}
+	return true;
+}
+
+/* Adds the clause of one operand, unless no row can match it. */
+static void
+add_operand(BxQuery *query, BxHasher *hasher, StrategyNumber strategy,
+			Datum operand)
+{
+	int			first = query->nelements;
+	int32		mode;
+	BxOpaque   *opaque = extract_operand(hasher->extractor, strategy, operand,
+										 &mode);
+	BxClause	clause = {0};
+	bool		has_prefix;
+
+	if (opaque == NULL)
+		return;
+	bx_query_reserve(query, opaque->nkeys + 1);
+	has_prefix = add_elements(query, hasher, opaque);
+	if (!classify(query, opaque, first, &clause))
+	{
+		query->nelements = first;
+		return;
+	}
+	if (!is_decided(opaque, &clause))
+		clause.opaque = opaque;
+
+	/* a row that has none of the elements may match nevertheless */
+	if (clause.nrequired == 0 &&
+		(has_prefix || mode != GIN_SEARCH_MODE_DEFAULT))
+	{
+		bx_query_add_element(query, mode == GIN_SEARCH_MODE_INCLUDE_EMPTY &&
+							 !has_prefix ? bx_hasher_empty_value(hasher) :
+							 bx_hash_marker(hasher->attno, false));
+		clause.optional[clause.noptional++] = query->nelements - 1;
+		clause.is_open = clause.opaque == NULL;
+	}
+	*bx_query_add_clause(query) = clause;
+}
+
+/* Adds a clause for each element of an array that is not NULL. */
+static void
+add_operands(BxQuery *query, BxHasher *hasher, StrategyNumber strategy,
+			 ArrayType *array)
+{
+	int16		typlen;
+	bool		typbyval;
+	char		typalign;
+	Datum	   *values;
+	bool	   *nulls;
+	int			n;
+
+	get_typlenbyvalalign(ARR_ELEMTYPE(array), &typlen, &typbyval, &typalign);
+	deconstruct_array(array, ARR_ELEMTYPE(array), typlen, typbyval, typalign,
+					  &values, &nulls, &n);
+	for (int i = 0; i < n; i++)
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (!nulls[i])
+			add_operand(query, hasher, strategy, values[i]);
+	}
+}
+
+/*
+ * Adds the condition of a scan key on an extracting column, whose argument is
+ * not NULL.  Returns false if no row can meet it.  The query refers to the
+ * argument, and to memory that this function allocates.
+ */
+bool
+bx_extract_condition(BxQuery *query, BxHasher *hasher, ScanKey key)
+{
+	bx_query_start_condition(query, 1);
+	if (key->sk_flags & SK_SEARCHARRAY)
+		add_operands(query, hasher, key->sk_strategy,
+					 DatumGetArrayTypeP(key->sk_argument));
+	else
+		add_operand(query, hasher, key->sk_strategy, key->sk_argument);
+	return bx_query_end_clauses(query);
+}

@@ -1,0 +1,360 @@
+# Random differential test of the operator classes that extract several keys from one value: random tables and random
+# queries; every query is answered by the index and by a sequential scan, and the two must agree.
+#
+#   BLOOMIDX_SEED     seed of the whole run (printed at the start)
+#   BLOOMIDX_QUERIES  about how many queries to compare (3,000)
+
+use strict;
+use warnings;
+use utf8;
+
+use FindBin;
+use lib "$FindBin::RealBin/../lib";
+
+use BloomidxTest;
+use Encode;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+my $seed = defined $ENV{BLOOMIDX_SEED} ? int $ENV{BLOOMIDX_SEED} : int(rand(1_000_000_000));
+my $wanted = $ENV{BLOOMIDX_QUERIES} || 3_000;
+note "BLOOMIDX_SEED=$seed BLOOMIDX_QUERIES=$wanted";
+srand($seed);
+
+sub between { my ($low, $high) = @_; return $low + int(rand($high - $low + 1)); }
+sub pick { return $_[ int(rand(scalar @_)) ]; }
+sub percent { return rand(100) < $_[0]; }
+sub quoted { my ($s) = @_; $s =~ s/'/''/g; return "'$s'"; }
+
+# An SQL literal, in which backslashes are what they are.
+sub literal { return quoted($_[0]); }
+
+#
+# Values and conditions of each kind of column.
+#
+
+sub array_element { my ($type) = @_; return percent(8) ? 'NULL' : $type ne 'text' ? between(1, 60) : 'w' . between(1, 60); }
+
+sub random_array
+{
+	my ($type, $max) = @_;
+	return '{' . join(',', map { array_element($type) } 1 .. between(0, $max)) . '}';
+}
+
+sub json_scalar
+{
+	return pick(between(1, 30), '"v' . between(1, 30) . '"', 'true', 'false', 'null', between(1, 30) . '.50', '"k' . between(1, 6) . '"');
+}
+
+sub random_json
+{
+	my ($depth) = @_;
+	return json_scalar() if $depth == 0 || percent(20);
+	return '[' . join(', ', map { random_json($depth - 1) } 1 .. between(0, 3)) . ']' if percent(35);
+	return '{' . join(', ', map { '"k' . between(1, 8) . '": ' . random_json($depth - 1) } 1 .. between(0, 4)) . '}';
+}
+
+sub random_jsonpath
+{
+	my $path = '$' . join('', map { pick('.k' . between(1, 8), '[*]', '.*', '.**') } 1 .. between(1, 3));
+	my $value = json_scalar();
+	return pick("exists($path)", "$path == $value", "!($path == $value)", "$path == $value && \$.k1 == 3", "$path == $value || \$.k2 == \"v4\"",
+		"$path > 5");
+}
+
+sub jsonb_condition
+{
+	my $any = pick(8, 30);
+	my @keys = map { 'k' . between(1, $any) } 1 .. between(0, 3);
+	my $array = "'{" . join(',', @keys, percent(10) ? 'NULL' : ()) . "}'::text[]";
+	my $path = random_jsonpath();
+
+	return pick(
+		'c @> ' . quoted(random_json(2)) . '::jsonb',
+		'c @> ' . quoted('{"k' . between(1, 8) . '": ' . json_scalar() . '}') . '::jsonb',
+		"c ? 'k" . between(1, $any) . "'", "c ? 'v" . between(1, 30) . "'",
+		"c ?| $array", "c ?& $array",
+		'c @? ' . quoted($path =~ /^exists\((.*)\)$/ ? $1 : '$.k' . between(1, 8) . ' ? (@ == ' . json_scalar() . ')') . '::jsonpath',
+		'c @@ ' . quoted($path) . '::jsonpath');
+}
+
+sub jsonb_path_condition
+{
+	for (;;)
+	{
+		my $condition = jsonb_condition();
+		return $condition if $condition !~ /^c \?/;
+	}
+}
+
+sub word { return 'w' . between(1, 120); }
+
+sub random_tsvector
+{
+	my @words = map { word() . ':' . between(1, 20) . pick('', '', 'A', 'B', 'C') } 1 .. between(0, 8);
+	return join(' ', @words);
+}
+
+sub random_tsquery
+{
+	my ($depth) = @_;
+	return word() . pick('', '', '', '', ':*', ':A', ':BC', ':*B') if $depth == 0 || percent(25);
+	return '!' . random_tsquery($depth - 1) if percent(20);
+	my $operator = pick('&', '&', '|', '<->', '<2>');
+	return '(' . random_tsquery($depth - 1) . " $operator " . random_tsquery($depth - 1) . ')';
+}
+
+# Letters whose lower case is remarkable, among others: Turkish, Lithuanian, Greek, German, Cyrillic, Chinese, Kelvin
+# sign, combining dots.
+my @letters = (
+	split(//, 'aabbcdeEiIjJkKsS01'), ' ', "\x{131}", "\x{130}", "\x{307}", "\x{323}", "\x{300}", "\x{12E}", "\x{12F}", "\x{CC}",
+	"\x{CD}", "\x{128}", "\x{3A3}", "\x{3C3}", "\x{3C2}", "\x{3B1}", "\x{391}", "\x{DF}", "\x{1E9E}", "\x{C4}", "\x{E4}",
+	"\x{401}", "\x{451}", "\x{416}", "\x{436}", "\x{4E2D}", "\x{6587}", "\x{212A}", "\x{1C5}", "\x{149}");
+
+sub random_text
+{
+	my ($max) = @_;
+	return join('', map { percent(4) ? pick('%', '_', '\\') : percent(50) ? pick('a', 'b', 'I', "\x{3A3}", 'k') : pick(@letters) } 1 .. between(0, $max));
+}
+
+# The texts of the table that is tested; patterns are made of them, so that some match.
+my @texts;
+
+sub escaped { my ($s) = @_; $s =~ s/([\\%_])/\\$1/g; return $s; }
+
+# What others may call the same: the other case of some letters.
+sub other_case
+{
+	my ($s) = @_;
+	return join('', map { percent(30) ? lc($_) : percent(20) ? uc($_) : $_ } split(//, $s));
+}
+
+sub random_pattern
+{
+	my $text = percent(85) ? pick(@texts) : random_text(14);
+	my @pieces;
+
+	$text = other_case($text) if percent(30);
+	for (1 .. between(1, 3))
+	{
+		my $length = length($text);
+		my $start = int(rand($length + 1));
+		push @pieces, substr($text, $start, between(0, 12));
+	}
+	@pieces = sort { index($text, $a) <=> index($text, $b) } @pieces if percent(70);
+	return pick('', '%') . join(pick('%', '%', '_', '%_', '__'), map { escaped($_) } @pieces) . pick('', '%', '%', '_') if percent(95);
+	return escaped($text);
+}
+
+sub like_condition
+{
+	my ($collation) = @_;
+	my $operator = pick('LIKE', 'ILIKE');
+	return "c $operator ANY (ARRAY[" . join(', ', map { literal(random_pattern()) } 1 .. between(1, 3)) . "]::text[])" if percent(10);
+	my $pattern = random_pattern();
+	if (percent(10) && $pattern !~ /\\|#/)
+	{
+		return "c $operator " . literal($pattern) . " ESCAPE '#'";
+	}
+	return "c $operator " . literal($pattern);
+}
+
+sub prefix_condition
+{
+	my $text = pick(@texts);
+	my $prefix = substr($text, 0, between(0, 14));
+	return pick(
+		'c ^@ ' . literal($prefix),
+		'c LIKE ' . literal(escaped($prefix) . pick('%', '%', '_', '', '%b%')),
+		'c = ' . literal(percent(70) ? $text : $prefix));
+}
+
+sub random_hstore
+{
+	return join(', ', map { '"k' . between(1, 12) . '"=>' . pick('NULL', '"v' . between(1, 9) . '"', '"k1"') } 1 .. between(0, 4));
+}
+
+sub hstore_condition
+{
+	my $array = "'{" . join(',', map { 'k' . between(1, 14) } 1 .. between(0, 3)) . "}'::text[]";
+	return pick('c @> ' . quoted(random_hstore()) . '::hstore', "c ? 'k" . between(1, 14) . "'", "c ?| $array", "c ?& $array");
+}
+
+sub random_query_int
+{
+	my ($depth) = @_;
+	return between(1, 60) if $depth == 0 || percent(30);
+	return '!' . random_query_int($depth - 1) if percent(25);
+	return '(' . random_query_int($depth - 1) . pick('&', '|') . random_query_int($depth - 1) . ')';
+}
+
+sub array_condition
+{
+	my ($type) = @_;
+	return 'c ' . pick('&&', '@>') . ' ' . quoted(random_array($type, pick(1, 2, 4))) . "::$type\[]";
+}
+
+sub intarray_condition
+{
+	my $array = '{' . join(',', map { between(1, 60) } 1 .. between(0, 3)) . '}';
+	return 'c ' . pick('&&', '@>') . " '$array'::int[]" if percent(50);
+	return "c @@ '" . random_query_int(3) . "'::query_int";
+}
+
+sub trgm_condition
+{
+	my $text = pick(@texts);
+	my $piece = substr($text, int(rand(length($text) + 1)), between(1, 10));
+	(my $plain = $piece) =~ s/[^a-z0-9 ]//g;
+	return pick(
+		'c LIKE ' . literal('%' . escaped($piece) . '%'), 'c ILIKE ' . literal('%' . escaped($piece) . '%'),
+		"c ~ " . literal("$plain"), "c ~ " . literal("($plain|b[ac]+)"), "c ~* " . literal("$plain.*a"), "c % " . literal($text),
+		"c %> " . literal($piece), "c = " . literal($text));
+}
+
+# name => { type, class, value() as SQL, condition(), need (an extension), collation }
+my %kinds = (
+	# not int[], for which intarray has operators of its own
+	ints => { type => 'bigint[]', class => 'array_elements_ops', value => sub { quoted(random_array('bigint', 6)) }, condition => sub { array_condition('bigint') } },
+	words => { type => 'text[]', class => 'array_elements_ops', value => sub { quoted(random_array('text', 6)) }, condition => sub { array_condition('text') } },
+	numerics => { type => 'numeric[]', class => 'array_elements_ops', value => sub { quoted(random_array('numeric', 5)) }, condition => sub { array_condition('numeric') } },
+	jsonb => { type => 'jsonb', class => 'jsonb_contains_ops', value => sub { quoted(random_json(3)) }, condition => \&jsonb_condition },
+	jsonb_path => { type => 'jsonb', class => 'jsonb_path_ops', value => sub { quoted(random_json(3)) }, condition => \&jsonb_path_condition },
+	tsvector => { type => 'tsvector', class => '', value => sub { quoted(random_tsvector()) }, condition => sub { 'c @@ ' . quoted(random_tsquery(3)) . '::tsquery' } },
+	hstore => { type => 'hstore', class => '', need => 'hstore', value => sub { quoted(random_hstore()) }, condition => \&hstore_condition },
+	intarray => { type => 'int[]', class => 'intarray_ops', need => 'intarray',
+		value => sub { quoted('{' . join(',', map { between(1, 60) } 1 .. between(0, 6)) . '}') }, condition => \&intarray_condition });
+
+sub text_kind
+{
+	my ($class, $collation, $condition, %more) = @_;
+	return {
+		type => pick('text', 'varchar', 'varchar(40)'), class => $class, collation => $collation, text => 1, condition => $condition,
+		value => sub { my $text = random_text(40); push @texts, $text; return literal($text); }, %more };
+}
+
+my $node = PostgreSQL::Test::Cluster->new('extract');
+$node->init(extra => [ '--encoding=UTF8', '--locale=C.UTF-8' ]);
+$node->append_conf('postgresql.conf', "autovacuum = off\njit = off\nmax_parallel_workers_per_gather = 0\nfsync = off\n");
+$node->start;
+$node->safe_psql('postgres', 'CREATE EXTENSION ' . ($ENV{BLOOMIDX_EXTENSION} || 'bloomidx'));
+
+# Compares the answers to all conditions; returns S|queries|with a hit|pages found|pages, and the failures.
+$node->safe_psql('postgres', q{
+CREATE FUNCTION compare(tab text, conditions text[]) RETURNS SETOF text LANGUAGE plpgsql AS $$
+DECLARE
+	condition text; query text; plan jsonb;
+	found bigint[]; expected bigint[];
+	hits int := 0; pages numeric := 0;
+	error1 text; error2 text;
+BEGIN
+	FOREACH condition IN ARRAY conditions LOOP
+		query := format('SELECT array_agg(id ORDER BY id) FROM %I WHERE %s', tab, condition);
+		error1 := NULL; error2 := NULL;
+		PERFORM set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'on', true);
+		BEGIN
+			EXECUTE 'EXPLAIN (ANALYZE, TIMING OFF, SUMMARY OFF, FORMAT JSON) ' || query INTO plan;
+			IF plan::text NOT LIKE '%Bitmap Index Scan%' AND plan::text NOT LIKE '%"One-Time Filter"%' THEN
+				RETURN NEXT format('F|index not used: %s', condition);
+			ELSE
+				pages := pages + coalesce((jsonb_path_query_first(plan, '$.**."Plans"[*] ? (@."Node Type" == "Bitmap Index Scan")."Actual Rows"'))::numeric, 0);
+			END IF;
+			EXECUTE query INTO found;
+		EXCEPTION WHEN OTHERS THEN
+			error1 := SQLERRM;
+		END;
+		PERFORM set_config('enable_seqscan', 'on', true), set_config('enable_bitmapscan', 'off', true);
+		BEGIN
+			EXECUTE query INTO expected;
+		EXCEPTION WHEN OTHERS THEN
+			error2 := SQLERRM;
+		END;
+		-- the sequential scan may raise an error that the index avoids, because a row is not looked at
+		IF error1 IS NOT NULL AND error2 IS NULL THEN
+			RETURN NEXT format('F|index fails with "%s": %s', error1, condition);
+		ELSIF error2 IS NULL AND found IS DISTINCT FROM expected THEN
+			RETURN NEXT format('F|index %s rows, sequential scan %s rows: %s', coalesce(cardinality(found), 0),
+							   coalesce(cardinality(expected), 0), condition);
+		END IF;
+		hits := hits + coalesce(cardinality(expected) > 0 AND error2 IS NULL, false)::int;
+	END LOOP;
+	RETURN NEXT format('S|%s|%s|%s|%s', cardinality(conditions), hits, round(pages),
+					   cardinality(conditions) * pg_relation_size(tab::regclass) / current_setting('block_size')::int);
+END $$;
+});
+
+my %available = map { $_ => 1 } split(/\n/, $node->safe_psql('postgres', 'SELECT name FROM pg_available_extensions'));
+for my $extension (qw(hstore intarray citext pg_trgm))
+{
+	(my $companion = "bloomidx_$extension") =~ s/pg_//;
+	$node->safe_psql('postgres', "CREATE EXTENSION $companion CASCADE") if $available{$extension} && $available{$companion};
+}
+my %collations = map { $_ => 1 }
+  split(/\n/, $node->safe_psql('postgres', "SELECT collname FROM pg_collation WHERE collencoding IN (-1, 6) AND collisdeterministic"));
+my @collations = grep { $collations{$_} } qw(C C.utf8 en_US.utf8 tr_TR.utf8 tr-x-icu lt-x-icu el-x-icu de-x-icu en-x-icu und-x-icu pg_c_utf8 pg_unicode_fast);
+for my $collation (@collations)
+{
+	$kinds{"like $collation"} = text_kind('text_ngram_ops' . pick('', '', '(n=2)', '(n=3)', '(n=5)'), $collation, \&like_condition);
+	$kinds{"prefix $collation"} = text_kind('text_prefix_ops' . pick('', '(length=3)', '(length=1)'), $collation, \&prefix_condition);
+}
+$kinds{trgm} = text_kind('trgm_ops', 'C', \&trgm_condition, need => 'pg_trgm');
+
+# Runs SQL that may be long.
+sub run_sql
+{
+	my ($sql) = @_;
+	my ($out, $err) = ('', '');
+	my $rc = $node->psql('postgres', encode('UTF-8', $sql), stdout => \$out, stderr => \$err, on_error_stop => 1);
+	die "psql: $err" if $rc != 0;
+	return $out;
+}
+
+sub rows
+{
+	my ($kind, $n) = @_;
+	return join(', ', map { '(' . (percent(5) ? 'NULL' : $kind->{value}->()) . ')' } 1 .. $n);
+}
+
+my @names = sort grep { !$kinds{$_}->{need} || ($available{ $kinds{$_}->{need} }) } keys %kinds;
+my $each = int($wanted / @names) + 1;
+my ($queries, $hits) = (0, 0);
+for my $name (@names)
+{
+	my $kind = $kinds{$name};
+	my $collate = $kind->{collation} ? "COLLATE \"$kind->{collation}\"" : '';
+	my $n = between(100, 500);
+	my $sql;
+
+	@texts = ('');
+	# few rows on a page, and a neighbour that mixes a plain column with it
+	$sql = "DROP TABLE IF EXISTS t; CREATE TABLE t (id int GENERATED ALWAYS AS IDENTITY, c $kind->{type} $collate) WITH (fillfactor = 10);\n";
+	my $columns = percent(30) ? "id, c $kind->{class}" : percent(20) ? "c $kind->{class}, id" : "c $kind->{class}";
+	my %options = percent(40) ? (false_positive_rate => pick(0.001, 0.1)) : ();
+	$options{pages_per_range} = pick(1, 1, 2);
+	my $create = 'CREATE INDEX t_c ON t ' . using_index($columns, %options) . ";\n";
+	$sql .= $create if percent(30);
+	$sql .= "INSERT INTO t (c) VALUES " . rows($kind, $n) . ";\n";
+	$sql .= $create if $sql !~ /CREATE INDEX/;
+	$sql .= "INSERT INTO t (c) VALUES " . rows($kind, between(1, 200)) . ";\n";
+	$sql .= "DELETE FROM t WHERE id % 3 = 0;\n" . pick("VACUUM t;\n", "SELECT bloomidx_summarize('t_c');\n") if percent(40);
+	$sql .= "UPDATE t SET c = c WHERE id % 5 = 0;\n" if percent(30);
+	$sql .= "INSERT INTO t (c) VALUES " . rows($kind, between(1, 50)) . ";\n";
+	run_sql($sql);
+
+	my @conditions = map { my $c = $kind->{condition}->(); percent(5) ? "$c AND " . $kind->{condition}->() : percent(3) ? 'c IS NULL' : $c } 1 .. $each;
+	my $out = run_sql("SELECT bloomidx_check('t_c');\nSELECT * FROM compare('t', ARRAY[" . join(",\n", map { quoted($_) } @conditions) . "]);");
+	my @failures = grep { /^F\|/ } split(/\n/, $out);
+	my ($n_queries, $n_hits, $pages, $all) = $out =~ /^S\|(\d+)\|(\d+)\|(\d+)\|(\d+)$/m;
+	is(scalar @failures, 0, "$name: the index gives the same answers as the sequential scan")
+	  or diag(join("\n", map { encode('UTF-8', decode('UTF-8', $_)) } @failures[ 0 .. ($#failures > 4 ? 4 : $#failures) ]), "\ncolumns: $columns, ",
+		join(', ', map { "$_ = $options{$_}" } sort keys %options));
+	note sprintf('%s: %d queries, %d with rows, %.1f%% of the pages', $name, $n_queries, $n_hits, 100 * $pages / $all);
+	cmp_ok($n_hits, '>', 0, "$name: some queries find rows");
+	cmp_ok($pages, '<', 0.9 * $all, "$name: pages are skipped");
+	$queries += $n_queries;
+	$hits += $n_hits;
+}
+note "total: $queries queries of extracting classes compared";
+$node->stop;
+done_testing();
