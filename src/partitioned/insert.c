@@ -12,8 +12,10 @@
  * record for the pages of all levels.  A row of an extracting column has many
  * keys.  These are sorted by page, level by level, so that each page is locked
  * once, and one WAL record covers several pages of a level.  Most rows share
- * keys with other rows of their range, so the keys that the statement has set
- * in the current range are remembered, and are not set again.
+ * keys with other rows of their range, and almost all with other rows of their
+ * segment.  So the keys that the statement has set in the current range, and
+ * for the current segment in the levels above, are remembered, and are not set
+ * again.
  *
  *-------------------------------------------------------------------------
  */
@@ -30,6 +32,14 @@ StaticAssertDecl(BX_MAX_PROBES <= BX_MAX_KEY_BITS,
 				 "a key sets more bits than BxPageBits has room for");
 StaticAssertDecl(BX_LEVEL_GROUP <= BX_MAX_BITS_PAGES,
 				 "a key sets bits in more pages than a WAL record has room for");
+
+/* A set of keys: a hash table, in which 0 marks an empty slot. */
+typedef struct KeySet
+{
+	uint64	   *slots;
+	uint32		size;			/* slots, a power of two; 0 before first use */
+	uint32		n;
+} KeySet;
 
 typedef struct PartitionedInsert
 {
@@ -53,12 +63,11 @@ typedef struct PartitionedInsert
 	uint64		marked[INDEX_MAX_KEYS];
 
 	/*
-	 * the other keys already set for marked_range in the slices of the cached
-	 * entry: a hash table, in which 0 marks an empty slot
+	 * other keys already set: for marked_range in the slices of the cached
+	 * entry, and for any range of the segment in the levels above
 	 */
-	uint64	   *known;
-	uint32		known_size;		/* slots, a power of two; 0 before first use */
-	uint32		nknown;
+	KeySet		range_keys;
+	KeySet		segment_keys;
 
 	/*
 	 * by level: 1 + the child that was last put in doubt, or 0; in element 0,
@@ -93,9 +102,9 @@ typedef struct Target
 /* Maximum number of its keys that are set in one page at a time. */
 #define MAX_PAGE_KEYS	(BX_MAX_PAGE_BITS / BX_MAX_KEY_BITS)
 
-/* Bounds of the size of the hash table of known keys. */
-#define MIN_KNOWN		1024
-#define MAX_KNOWN		65536
+/* Bounds of the number of slots of a set of keys. */
+#define MIN_SET_SIZE	1024
+#define MAX_SET_SIZE	(512 * 1024)
 
 void *
 bx_partitioned_insert_begin(const BxMetaPageData *meta)
@@ -104,13 +113,19 @@ bx_partitioned_insert_begin(const BxMetaPageData *meta)
 }
 
 static void
+clear_set(KeySet *set)
+{
+	if (set->n > 0)
+		memset(set->slots, 0, sizeof(uint64) * set->size);
+	set->n = 0;
+}
+
+static void
 forget_marks(PartitionedInsert *state, uint32 range)
 {
 	state->marked_range = range;
 	memset(state->marked, 0, sizeof(state->marked));
-	if (state->nknown > 0)
-		memset(state->known, 0, sizeof(uint64) * state->known_size);
-	state->nknown = 0;
+	clear_set(&state->range_keys);
 }
 
 /*
@@ -177,6 +192,7 @@ load_entry(BxInsert *insert, Relation heap, ItemPointer tid)
 	while (!copy_entry(state, insert->index, ItemPointerGetBlockNumber(tid)))
 		bx_create_segment(insert->index, heap, tid, insert->keys_per_row);
 	forget_marks(state, InvalidBlockNumber);
+	clear_set(&state->segment_keys);
 	state->loaded = true;
 }
 
@@ -416,8 +432,15 @@ insert_key(PartitionedInsert *state, Relation index, Buffer topbuf,
 	return current;
 }
 
-#define ST_SORT sort_targets
-#define ST_ELEMENT_TYPE Target
+/* A key, and the page of a level that it belongs to. */
+typedef struct PageKey
+{
+	uint32		number;
+	uint64		key;
+} PageKey;
+
+#define ST_SORT sort_page_keys
+#define ST_ELEMENT_TYPE PageKey
 #define ST_COMPARE(a, b) \
 	((a)->number < (b)->number ? -1 : (a)->number > (b)->number)
 #define ST_SCOPE static
@@ -545,8 +568,8 @@ unpin_pages(const Target *targets, int first, int end)
 }
 
 /*
- * Sets the bits of keys in the pages of one level, or of a shadow, that begin
- * at "start".  Returns false if the directory entry has changed.  No page is
+ * Sets the bits of keys, which are in the order of their pages, in the pages
+ * of one level, or of a shadow, that begin at "start".  Returns false if the directory entry has changed.  No page is
  * read while a lock is held.
  */
 static bool
@@ -556,7 +579,6 @@ insert_level(PartitionedInsert *state, Relation index, Buffer topbuf,
 	BxPageBit  *bits;
 	bool		current = true;
 
-	sort_targets(targets, n);
 	bits = palloc_extended(sizeof(BxPageBit) * n * count_probes(&targets[0]),
 						   MCXT_ALLOC_HUGE);
 	for (int first = 0, end; first < n && current; first = end)
@@ -578,130 +600,176 @@ insert_level(PartitionedInsert *state, Relation index, Buffer topbuf,
 /* insert_level() for a node, if it has slices. */
 static bool
 insert_node(PartitionedInsert *state, Relation index, Buffer topbuf,
-			uint32 range, const BxNode *node, const uint64 *keys, int n,
-			Target *targets)
+			uint32 range, const BxNode *node, const uint64 *keys, int n)
 {
-	if (node->desc.state != BX_NODE_PRESENT)
+	PageKey    *sorted;
+	Target	   *targets;
+	bool		current;
+
+	if (node->desc.state != BX_NODE_PRESENT || n == 0)
 		return true;
+	sorted = palloc_extended(sizeof(PageKey) * n, MCXT_ALLOC_HUGE);
 	for (int i = 0; i < n; i++)
-		locate_key(&targets[i], node, range, keys[i]);
-	return insert_level(state, index, topbuf, 0, node->desc.start, targets, n);
+	{
+		sorted[i].key = keys[i];
+		sorted[i].number = bx_filter_slice(bx_filter_level_hash(keys[i],
+																node->level),
+										   node->desc.nslices);
+	}
+	sort_page_keys(sorted, n);
+	targets = palloc_extended(sizeof(Target) * n, MCXT_ALLOC_HUGE);
+	for (int i = 0; i < n; i++)
+		locate_key(&targets[i], node, range, sorted[i].key);
+	current = insert_level(state, index, topbuf, 0, node->desc.start, targets,
+						   n);
+	pfree(sorted);
+	pfree(targets);
+	return current;
 }
 
 /* insert_level() for the filter of the partition in a group, if it has one. */
 static bool
 insert_group(PartitionedInsert *state, Relation index, Buffer topbuf,
-			 uint32 range, const BxGroupDesc *group, const uint64 *keys, int n,
-			 Target *targets)
+			 uint32 range, const BxGroupDesc *group, const uint64 *keys, int n)
 {
 	uint32		partition = bx_level_node(BX_LEVEL_PARTITION, range);
-
-	if (group->width == 0)
-		return true;
-	for (int i = 0; i < n; i++)
-		locate_group_key(&targets[i], group, partition, keys[i]);
-	return insert_level(state, index, topbuf, partition / BX_FANOUT,
-						group->start, targets, n);
-}
-
-/*
- * Sets the bits of n > 0 keys in the given range, on all levels, and in
- * shadows, page by page.  Returns false if the directory entry has changed;
- * some bits may have been set then.
- */
-static bool
-insert_keys(PartitionedInsert *state, Relation index, Buffer topbuf,
-			uint32 range, const uint64 *keys, int n)
-{
-	Target	   *targets = palloc_extended(sizeof(Target) * n, MCXT_ALLOC_HUGE);
+	PageKey    *sorted;
+	Target	   *targets;
 	bool		current;
 
-	current = insert_group(state, index, topbuf, range, &state->group, keys, n,
-						   targets);
-	for (int level = BX_TOP_LEVEL; level > 0 && current; level--)
-		current = insert_node(state, index, topbuf, range, &state->path[level],
-							  keys, n, targets);
-	current = current && insert_group(state, index, topbuf, range,
-									  &state->group_shadow, keys, n, targets);
-	if (state->is_shadowed && current)
-		current = insert_node(state, index, topbuf, range, &state->shadow_node,
-							  keys, n, targets);
+	if (group->width == 0 || n == 0)
+		return true;
+	sorted = palloc_extended(sizeof(PageKey) * n, MCXT_ALLOC_HUGE);
+	for (int i = 0; i < n; i++)
+	{
+		sorted[i].key = keys[i];
+		sorted[i].number = bx_filter_slice(bx_filter_level_hash(keys[i],
+																BX_LEVEL_GROUP),
+										   group->nblocks);
+	}
+	sort_page_keys(sorted, n);
+	targets = palloc_extended(sizeof(Target) * n, MCXT_ALLOC_HUGE);
+	for (int i = 0; i < n; i++)
+		locate_group_key(&targets[i], group, partition, sorted[i].key);
+	current = insert_level(state, index, topbuf, partition / BX_FANOUT,
+						   group->start, targets, n);
+	pfree(sorted);
 	pfree(targets);
 	return current;
 }
 
-/* Returns the slot of a key in the hash table of known keys. */
-static uint64 *
-find_known(PartitionedInsert *state, uint64 key)
+/* Returns the slot of a key in a set that has slots. */
+static inline uint64 *
+find_slot(const KeySet *set, uint64 key)
 {
-	uint32		i = key & (state->known_size - 1);
+	uint32		i = key & (set->size - 1);
 
-	while (state->known[i] != 0 && state->known[i] != key)
-		i = (i + 1) & (state->known_size - 1);
-	return &state->known[i];
+	while (set->slots[i] != 0 && set->slots[i] != key)
+		i = (i + 1) & (set->size - 1);
+	return &set->slots[i];
 }
 
 /*
- * Ensures that n more keys can be entered in the hash table, if it need not
- * grow too much for that.  Returns whether they can.
+ * Ensures that n more keys can be added to a set, if it need not grow too much
+ * for that.  Returns whether they can.
  */
 static bool
-reserve_known(PartitionedInsert *state, int n)
+reserve_slots(KeySet *set, MemoryContext cxt, int n)
 {
-	uint64	   *old = state->known;
-	uint32		old_size = state->known_size;
-	Size		size = Max(old_size, MIN_KNOWN);
+	KeySet		old = *set;
+	Size		size = Max(old.size, MIN_SET_SIZE);
 
-	while (size < ((Size) state->nknown + n) * 2)
+	while (size < ((Size) set->n + n) * 2)
 		size *= 2;
-	if (size > MAX_KNOWN)
+	if (size > MAX_SET_SIZE)
 		return false;
-	if (size > old_size)
+	if (size > old.size)
 	{
-		state->known = MemoryContextAllocZero(GetMemoryChunkContext(state),
-											  sizeof(uint64) * size);
-		state->known_size = size;
-		for (uint32 i = 0; i < old_size; i++)
+		set->slots = MemoryContextAllocZero(cxt, sizeof(uint64) * size);
+		set->size = size;
+		for (uint32 i = 0; i < old.size; i++)
 		{
-			if (old[i] != 0)
-				*find_known(state, old[i]) = old[i];
+			if (old.slots[i] != 0)
+				*find_slot(set, old.slots[i]) = old.slots[i];
 		}
-		if (old != NULL)
-			pfree(old);
+		if (old.slots != NULL)
+			pfree(old.slots);
 	}
 	return true;
 }
 
-/* Copies the keys that are not known to be set.  Returns their number. */
+/* Adds keys to a set, unless it would become too large. */
+static void
+add_to_set(KeySet *set, MemoryContext cxt, const uint64 *keys, int n)
+{
+	if (!reserve_slots(set, cxt, n))
+		return;
+	for (int i = 0; i < n; i++)
+	{
+		uint64	   *slot = find_slot(set, keys[i]);
+
+		if (*slot == 0 && keys[i] != 0)
+		{
+			*slot = keys[i];
+			set->n++;
+		}
+	}
+}
+
+/* Copies the keys that are not in a set.  Returns their number. */
 static int
-select_unknown(PartitionedInsert *state, const uint64 *keys, int n, uint64 *to)
+select_others(const KeySet *set, const uint64 *keys, int n, uint64 *to)
 {
 	int			selected = 0;
 
 	for (int i = 0; i < n; i++)
 	{
-		if (state->nknown == 0 || *find_known(state, keys[i]) != keys[i])
+		if (set->n == 0 || *find_slot(set, keys[i]) != keys[i])
 			to[selected++] = keys[i];
 	}
 	return selected;
 }
 
-/* Remembers that keys are set in the current range. */
-static void
-remember_keys(PartitionedInsert *state, const uint64 *keys, int n)
+/*
+ * Sets the bits of n keys in the levels above the segment, and in the shadows
+ * of these levels.  Returns false if the directory entry has changed.
+ */
+static bool
+insert_above(PartitionedInsert *state, Relation index, Buffer topbuf,
+			 uint32 range, const uint64 *keys, int n)
 {
-	if (!reserve_known(state, n))
-		return;
-	for (int i = 0; i < n; i++)
-	{
-		uint64	   *slot = find_known(state, keys[i]);
+	bool		current = insert_group(state, index, topbuf, range,
+									   &state->group, keys, n);
 
-		if (*slot == 0 && keys[i] != 0)
-		{
-			*slot = keys[i];
-			state->nknown++;
-		}
-	}
+	for (int level = BX_TOP_LEVEL; level > BX_LEVEL_SEGMENT && current; level--)
+		current = insert_node(state, index, topbuf, range, &state->path[level],
+							  keys, n);
+	current = current && insert_group(state, index, topbuf, range,
+									  &state->group_shadow, keys, n);
+	if (state->is_shadowed && state->shadow_node.level > BX_LEVEL_SEGMENT)
+		current = current && insert_node(state, index, topbuf, range,
+										 &state->shadow_node, keys, n);
+	return current;
+}
+
+/*
+ * Sets the bits of n keys in the given range, on all levels, and in shadows,
+ * page by page; in the levels above the segment only those of nabove keys.
+ * Returns false if the directory entry has changed; some bits may have been
+ * set then.
+ */
+static bool
+insert_keys(PartitionedInsert *state, Relation index, Buffer topbuf,
+			uint32 range, const uint64 *keys, int n, const uint64 *above,
+			int nabove)
+{
+	if (!insert_above(state, index, topbuf, range, above, nabove) ||
+		!insert_node(state, index, topbuf, range,
+					 &state->path[BX_LEVEL_SEGMENT], keys, n))
+		return false;
+	return !state->is_shadowed ||
+		state->shadow_node.level != BX_LEVEL_SEGMENT ||
+		insert_node(state, index, topbuf, range, &state->shadow_node, keys, n);
 }
 
 /*
@@ -729,23 +797,32 @@ insert_many(BxInsert *insert, Relation heap, ItemPointer tid, Buffer topbuf,
 			uint32 range, const BxRowKeys *row)
 {
 	PartitionedInsert *state = insert->layout_state;
+	MemoryContext cxt = GetMemoryChunkContext(state);
 	uint64	   *keys = palloc_extended(sizeof(uint64) * row->nvalues,
 									   MCXT_ALLOC_HUGE);
+	uint64	   *above = palloc_extended(sizeof(uint64) * row->nvalues,
+										MCXT_ALLOC_HUGE);
 
 	for (;;)
 	{
-		int			n = select_unknown(state, row->keys, row->nvalues, keys);
+		int			n = select_others(&state->range_keys, row->keys,
+									  row->nvalues, keys);
+		int			nabove = select_others(&state->segment_keys, keys, n,
+										   above);
 
-		if (n > 0 ? insert_keys(state, insert->index, topbuf, range, keys, n) :
+		if (insert_keys(state, insert->index, topbuf, range, keys, n, above,
+						nabove) &&
 			verify_entry(state, topbuf))
 		{
-			remember_keys(state, keys, n);
+			add_to_set(&state->range_keys, cxt, keys, n);
+			add_to_set(&state->segment_keys, cxt, above, nabove);
 			break;
 		}
 		load_entry(insert, heap, tid);
 		forget_marks(state, range);
 	}
 	pfree(keys);
+	pfree(above);
 }
 
 /*

@@ -843,7 +843,7 @@ bx_partitioned_estimate(const BxTableModel *model, uint8 lg_base, double rate,
 	double		range_keys = model->keys(model, pages_per_range);
 	double		segment_keys = model->keys(model, segment_pages);
 	double		first_segments = Min(segments, BX_MIN_SEGMENTS_FOR_SUMMARY);
-	BxPlan		summary = bx_filter_plan(segment_keys, BX_SUMMARY_RATE,
+	BxPlan		summary = bx_filter_plan(segment_keys, Max(BX_SUMMARY_RATE, rate),
 										 BX_SLICE_ROWS);
 	double		summarized = partitions;
 
@@ -861,5 +861,5 @@ bx_partitioned_estimate(const BxTableModel *model, uint8 lg_base, double rate,
 													 BX_SLICE_ROWS, summary.nprobes);
 	return 1 + maps + regions + partitions + stats->partitioned.slices +
 		expect_groups(model, segment_pages * BX_SEGMENTS_PER_PARTITION, partitions, stats) +
-		summarized * expect_slices(segment_keys, BX_SUMMARY_RATE);
+		summarized * expect_slices(segment_keys, Max(BX_SUMMARY_RATE, rate));
 }

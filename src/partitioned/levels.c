@@ -43,13 +43,15 @@ bx_segment_rate(uint32 segment, double false_positive_rate)
 
 /*
  * Returns the target false-positive rate of the filters of the children of a
- * node.
+ * node.  A summary has no lower rate than false_positive_rate: an index with a
+ * high rate is meant to be small, or its queries have many keys.
  */
 double
 bx_node_rate(int level, uint32 number, const BxMetaPageData *meta)
 {
-	return bx_levels[level].rate > 0 ? bx_levels[level].rate :
-		bx_segment_rate(number, meta->false_positive_rate);
+	if (bx_levels[level].rate > 0)
+		return Max(bx_levels[level].rate, meta->false_positive_rate);
+	return bx_segment_rate(number, meta->false_positive_rate);
 }
 
 /* Returns the partition whose top-level page has the node's descriptor. */

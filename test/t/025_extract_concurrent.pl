@@ -1,0 +1,102 @@
+# Rows with many keys: sessions that insert them, while VACUUM, bloomidx_summarize and CREATE INDEX CONCURRENTLY rebuild
+# filters, and while the server is killed; also on a standby.  Every row that a session has seen is found by its keys.
+#
+#   BLOOMIDX_SECONDS  duration of each run (7)
+
+use strict;
+use warnings;
+
+use FindBin;
+use lib "$FindBin::RealBin/../lib";
+
+use BloomidxTest;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use Time::HiRes qw(time);
+
+my $seconds = $ENV{BLOOMIDX_SECONDS} || 7;
+my $node = new_node('extract_concurrent', init => [ allows_streaming => 1 ],
+	conf => "deadlock_timeout = 200ms\nwal_consistency_checking = 'Generic'\n");
+
+sub sql { return $node->safe_psql('postgres', join ';', @_); }
+
+# The first rows have few keys, so that the filters are too small for the others, and are rebuilt.
+sql("CREATE TABLE t (id bigint GENERATED ALWAYS AS IDENTITY, tags text[], line text) WITH (fillfactor = 50)",
+	"CREATE INDEX t_tags ON t " . using_index('tags array_elements_ops', pages_per_range => 1),
+	"CREATE INDEX t_line ON t " . using_index('line text_ngram_ops', pages_per_range => 1),
+	"CREATE INDEX t_both ON t " . using_index('id, tags array_elements_ops', pages_per_range => 1),
+	"CREATE FUNCTION tags_of(i bigint) RETURNS text[] LANGUAGE sql IMMUTABLE AS
+		\$\$ SELECT array_agg('t' || (i * j) % 5000) || ('only' || i) FROM generate_series(1, (1 + i % 40)::int) j \$\$",
+	"INSERT INTO t (tags, line) SELECT ARRAY['few'], 'x' FROM generate_series(1, 3000) i");
+
+my $standby = new_standby($node, 'extract_standby');
+
+# A row's own keys lead to the row.
+sub all_found
+{
+	my ($server, $what) = @_;
+	my $query = q{SELECT count(*) FROM (SELECT id, tags, line FROM t WHERE line <> 'x' AND id % 7 = 0 OFFSET 0) a
+		WHERE NOT EXISTS (SELECT FROM t b WHERE b.%s AND (b.id = a.id) IS TRUE OFFSET 0)};
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+
+	foreach my $condition ('tags @> a.tags', "line LIKE '%' || a.line || '%'")
+	{
+		my $sql = sprintf($query, $condition);
+		my $force = 'SET enable_seqscan = off; SET enable_indexscan = off; SET enable_material = off; ';
+		like($server->safe_psql('postgres', "${force}EXPLAIN (COSTS OFF) $sql"), qr/Bitmap Index Scan/, "$what: the index is used");
+		is($server->safe_psql('postgres', $force . $sql), '0', "$what: every row is found by $condition");
+	}
+	return;
+}
+
+my %scripts = (
+	insert => [ 6, q{
+\set i random(1, 1000000)
+INSERT INTO t (tags, line) SELECT tags_of(:i + j), 'Client :client_id wrote ' || md5((:i + j)::text) FROM generate_series(1, 5) j;
+} ],
+	look => [ 2, q{
+\set i random(1, 1000000)
+SET enable_seqscan = off;
+BEGIN;
+INSERT INTO t (tags, line) VALUES (tags_of(:i), 'Look ' || md5(:i::text));
+SELECT 1 / count(*)::int FROM t WHERE tags @> tags_of(:i);
+SELECT 1 / count(*)::int FROM t WHERE line LIKE '%Look ' || md5(:i::text) || '%';
+COMMIT;
+} ]);
+
+my $clients = start_pgbench($node, \%scripts, '-c', 4, '-j', 2, '-T', $seconds);
+my $end = time + $seconds;
+my $rounds = 0;
+while (time < $end)
+{
+	$node->psql('postgres', 'VACUUM t');
+	$node->psql('postgres', "SELECT bloomidx_summarize('t_line')");
+	$node->psql('postgres', 'DROP INDEX IF EXISTS t_later');
+	$node->psql('postgres', 'CREATE INDEX CONCURRENTLY t_later ON t ' . using_index('tags array_elements_ops, line text_ngram_ops'));
+	$rounds++;
+}
+$clients->{harness}->finish;
+unlike($clients->{stderr}, qr/ERROR|FATAL|aborted/, 'no client fails or misses its row');
+like($clients->{stdout}, qr/transactions actually processed: [1-9]/, 'clients run');
+cmp_ok($rounds, '>', 0, 'filters were rebuilt meanwhile');
+indexes_are_good($node, 'after concurrent inserts');
+all_found($node, 'after concurrent inserts');
+catch_up($node, $standby);
+indexes_are_good($standby, 'standby');
+all_found($standby, 'standby');
+
+# killed in the middle of inserts
+foreach my $round (1 .. 2)
+{
+	my $victims = start_pgbench($node, \%scripts, '-c', 3, '-j', 1, '-T', 60);
+	sleep(2);
+	kill9_all($node);
+	eval { $victims->{harness}->finish };
+	$node->start;
+	indexes_are_good($node, "crash $round");
+	all_found($node, "crash $round");
+}
+$standby->stop;
+$node->stop;
+done_testing();
