@@ -1,7 +1,7 @@
 -- Operator classes that extract several keys from one value.  A test for each trap that would lose rows; random
 -- queries are in test/t/023_extract.pl.
 \set ECHO none
-\set test extract
+\set test extraction
 \set oracle `echo "${PG_ABS_SRCDIR:-.}/sql/include/oracle.sql"`
 \i :oracle
 \set ECHO all
@@ -120,7 +120,7 @@ CREATE OPERATOR CLASS stored FOR TYPE int4 USING bloomidx AS
 	OPERATOR 1 = (int4, int4), FUNCTION 1 bloomidx_hash(int4, bigint), STORAGE int8;
 SELECT attempt('CREATE INDEX ON t USING bloomidx (id stored)');
 SELECT opcname, amvalidate(oid)
-FROM (SELECT opcname, oid FROM pg_opclass WHERE opcnamespace = 'extract'::regnamespace ORDER BY opcname OFFSET 0) c;
+FROM (SELECT opcname, oid FROM pg_opclass WHERE opcnamespace = 'extraction'::regnamespace ORDER BY opcname OFFSET 0) c;
 DROP OPERATOR FAMILY incomplete USING bloomidx;
 DROP OPERATOR FAMILY like_gin USING bloomidx;
 DROP OPERATOR FAMILY stored USING bloomidx;
@@ -201,4 +201,4 @@ SELECT * FROM ask('SELECT * FROM t WHERE tags && ''{tag701,tag1701}''');
 SELECT * FROM ask('SELECT * FROM t WHERE line LIKE ''%Line 1997 of%''');
 -- The indexes that are left are good.
 SELECT indexes_are_good();
-DROP SCHEMA "extract" CASCADE;
+DROP SCHEMA extraction CASCADE;

@@ -41,7 +41,7 @@ typedef struct BxOptions
  */
 #define BX_DEFAULT_RATE				0.0002
 #define BX_EXTRACTED_RATE			0.002
-#define BX_FRAGMENTS_RATE			0.1
+#define BX_FRAGMENTS_RATE			0.2
 
 /* handler.c */
 extern CompareType bxtranslatestrategy(StrategyNumber strategy, Oid opfamily);

@@ -192,6 +192,32 @@ match_clauses(const BxCondition *condition, const BxMask *present,
 }
 
 /*
+ * bx_query_match_masks() for a query with clauses.  Out of line, so that the
+ * code for other queries stays small.
+ */
+static pg_noinline void
+match_masks_of_clauses(const BxQuery *query, const int *elements, int n,
+					   const BxMask *masks, BxMask *scratch, BxMask *result)
+{
+	BxMask	   *present = scratch + query->nconditions;
+
+	memset(scratch, 0, sizeof(BxMask) * bx_query_scratch_masks(query));
+	for (int i = 0; i < n; i++)
+	{
+		present[elements[i]] = masks[elements[i]];
+		bx_mask_or(&scratch[query->elements[elements[i]].condition],
+				   &masks[elements[i]]);
+	}
+	bx_mask_fill(result, true);
+	for (int c = 0; c < query->nconditions; c++)
+	{
+		if (query->conditions[c].clauses)
+			match_clauses(&query->conditions[c], present, &scratch[c]);
+		bx_mask_and(result, &scratch[c]);
+	}
+}
+
+/*
  * Sets *result to the children that may match the query. elements[] lists n
  * elements, and masks[e] is the set of the children that may contain element
  * e; no child contains the elements that are not listed.  "scratch" has room
@@ -202,24 +228,16 @@ void
 bx_query_match_masks(const BxQuery *query, const int *elements, int n,
 					 const BxMask *masks, BxMask *scratch, BxMask *result)
 {
-	BxMask	   *present = scratch + query->nconditions;
-
+	if (unlikely(query->has_clauses))
+	{
+		match_masks_of_clauses(query, elements, n, masks, scratch, result);
+		return;
+	}
 	for (int c = 0; c < query->nconditions; c++)
 		bx_mask_fill(&scratch[c], false);
 	for (int i = 0; i < n; i++)
 		bx_mask_or(&scratch[query->elements[elements[i]].condition],
 				   &masks[elements[i]]);
-	if (query->has_clauses)
-	{
-		memset(present, 0, sizeof(BxMask) * query->nelements);
-		for (int i = 0; i < n; i++)
-			present[elements[i]] = masks[elements[i]];
-		for (int c = 0; c < query->nconditions; c++)
-		{
-			if (query->conditions[c].clauses)
-				match_clauses(&query->conditions[c], present, &scratch[c]);
-		}
-	}
 	bx_mask_fill(result, true);
 	for (int c = 0; c < query->nconditions; c++)
 		bx_mask_and(result, &scratch[c]);
