@@ -40,7 +40,7 @@ typedef struct BxOptions
  * measurements.
  */
 #define BX_DEFAULT_RATE				0.0002
-#define BX_EXTRACTED_RATE			0.002
+#define BX_EXTRACTED_RATE			0.01
 #define BX_FRAGMENTS_RATE			0.2
 
 /* handler.c */
