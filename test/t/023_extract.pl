@@ -112,10 +112,23 @@ my @letters = (
 	"\x{CD}", "\x{128}", "\x{3A3}", "\x{3C3}", "\x{3C2}", "\x{3B1}", "\x{391}", "\x{DF}", "\x{1E9E}", "\x{C4}", "\x{E4}",
 	"\x{401}", "\x{451}", "\x{416}", "\x{436}", "\x{4E2D}", "\x{6587}", "\x{212A}", "\x{1C5}", "\x{149}");
 
+# Letters whose lower case depends on what follows, or precedes.
+my @sequences = ("I\x{307}", "I\x{323}\x{307}", "I\x{300}", "J\x{301}", "\x{12E}\x{303}", "a\x{3A3} ", "\x{391}\x{3A3}\x{391}", "\x{391}\x{3A3}.");
+
+# Named traps of letter case: strings, and pieces of patterns that LIKE or ILIKE find in them.
+my @fixed_texts = (
+	"the \x{212A}elvin sign", 'the Kelvin sign', "yap\x{131}yor", "DI\x{15E}ARIDA KALAN", "D\x{130}YARBAKIR", "\x{39F}\x{394}\x{39F}\x{3A3}",
+	"\x{39F}\x{394}\x{39F}\x{3A3}\x{391}", "abI\x{307}stanbul", "abI\x{323}\x{307}stanbul", "abcI\x{300}def", "abcJ\x{301}def", "STRA\x{1E9E}E stra\x{DF}e",
+	"\x{41C}\x{41E}\x{421}\x{41A}\x{412}\x{410}", "\x{4E2D}\x{6587}\x{5B57}\x{7B26}\x{4E32}");
+my @fixed_pieces = (
+	"the \x{212A}elvin", 'the kelvin', "\x{212A}ELVIN", "yap\x{131}yor", "DI\x{15E}ARIDA", "D\x{130}YARB", 'DIYARBAKIR', "\x{39F}\x{394}\x{39F}\x{3A3}",
+	"\x{394}\x{39F}\x{3A3}\x{391}", "abI", 'abcI', 'abcJ', "I\x{307}stan", "\x{307}stanbul", 'abistanbul', "abi\x{323}stanbul", "\x{300}def",
+	"STRA\x{1E9E}E", "stra\x{DF}e", "\x{43C}\x{43E}\x{441}\x{43A}\x{432}\x{430}", "\x{6587}\x{5B57}\x{7B26}");
+
 sub random_text
 {
 	my ($max) = @_;
-	return join('', map { percent(4) ? pick('%', '_', '\\') : percent(50) ? pick('a', 'b', 'I', "\x{3A3}", 'k') : pick(@letters) } 1 .. between(0, $max));
+	return join('', map { percent(12) ? pick(@sequences) : percent(4) ? pick('%', '_', '\\') : percent(50) ? pick('a', 'b', 'I', "\x{3A3}", 'k') : pick(@letters) } 1 .. between(0, $max));
 }
 
 # The texts of the table that is tested; patterns are made of them, so that some match.
@@ -230,7 +243,7 @@ sub text_kind
 {
 	my ($class, $collation, $condition, %more) = @_;
 	return {
-		type => pick('text', 'varchar', 'varchar(40)'), class => $class, collation => $collation, text => 1, condition => $condition,
+		type => pick('text', 'varchar', 'varchar(200)'), class => $class, collation => $collation, text => 1, condition => $condition,
 		value => sub { my $text = random_text(40); push @texts, $text; return literal($text); }, %more };
 }
 
@@ -342,7 +355,15 @@ for my $name (@names)
 	$sql .= "INSERT INTO t (c) VALUES " . rows($kind, between(1, 50)) . ";\n";
 	run_sql($sql);
 
+	# the same traps for each collation
+	my @fixed;
+	if ($name =~ /^like/)
+	{
+		run_sql("INSERT INTO t (c) VALUES " . join(', ', map { '(' . literal($_) . ')' } @fixed_texts) . ';');
+		@fixed = map { my $piece = $_; map { "c $_ " . literal('%' . escaped($piece) . '%') } 'LIKE', 'ILIKE' } @fixed_pieces;
+	}
 	my @conditions = map { my $c = $kind->{condition}->(); percent(5) ? "$c AND " . $kind->{condition}->() : percent(3) ? 'c IS NULL' : $c } 1 .. $each;
+	push @conditions, @fixed;
 	my $out = run_sql("SELECT bloomidx_check('t_c');\nSELECT * FROM compare('t', ARRAY[" . join(",\n", map { quoted($_) } @conditions) . "]);");
 	my @failures = grep { /^F\|/ } split(/\n/, $out);
 	my ($n_queries, $n_hits, $pages, $all) = $out =~ /^S\|(\d+)\|(\d+)\|(\d+)\|(\d+)$/m;
