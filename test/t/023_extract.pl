@@ -118,11 +118,11 @@ my @sequences = ("I\x{307}", "I\x{323}\x{307}", "I\x{300}", "J\x{301}", "\x{12E}
 # Named traps of letter case: strings, and pieces of patterns that LIKE or ILIKE find in them.
 my @fixed_texts = (
 	"the \x{212A}elvin sign", 'the Kelvin sign', "yap\x{131}yor", "DI\x{15E}ARIDA KALAN", "D\x{130}YARBAKIR", "\x{39F}\x{394}\x{39F}\x{3A3}",
-	"\x{39F}\x{394}\x{39F}\x{3A3}\x{391}", "abI\x{307}stanbul", "abI\x{323}\x{307}stanbul", "abcI\x{300}def", "abcJ\x{301}def", "STRA\x{1E9E}E stra\x{DF}e",
+	"\x{39F}\x{394}\x{39F}\x{3A3}\x{391}", "wxyzuI\x{307}stanbul", "wxyzuI\x{323}\x{307}stanbul", "abcI\x{300}def", "abcJ\x{301}def", "STRA\x{1E9E}E stra\x{DF}e",
 	"\x{41C}\x{41E}\x{421}\x{41A}\x{412}\x{410}", "\x{4E2D}\x{6587}\x{5B57}\x{7B26}\x{4E32}");
 my @fixed_pieces = (
 	"the \x{212A}elvin", 'the kelvin', "\x{212A}ELVIN", "yap\x{131}yor", "DI\x{15E}ARIDA", "D\x{130}YARB", 'DIYARBAKIR', "\x{39F}\x{394}\x{39F}\x{3A3}",
-	"\x{394}\x{39F}\x{3A3}\x{391}", "abI", 'abcI', 'abcJ', "I\x{307}stan", "\x{307}stanbul", 'abistanbul', "abi\x{323}stanbul", "\x{300}def",
+	"\x{394}\x{39F}\x{3A3}\x{391}", "wxyzuI", "wxyzuI\x{307}stan", "wxyzuI\x{323}\x{307}stan", "wxyzui", 'abcI', 'abcJ', "I\x{307}stan", "\x{307}stanbul", 'zuistanbul', "zui\x{323}stanbul", "\x{300}def",
 	"STRA\x{1E9E}E", "stra\x{DF}e", "\x{43C}\x{43E}\x{441}\x{43A}\x{432}\x{430}", "\x{6587}\x{5B57}\x{7B26}");
 
 sub random_text

@@ -30,6 +30,15 @@ sql("CREATE TABLE t (id bigint GENERATED ALWAYS AS IDENTITY, tags text[], line t
 		\$\$ SELECT array_agg('t' || (i * j) % 5000) || ('only' || i) FROM generate_series(1, (1 + i % 40)::int) j \$\$",
 	"INSERT INTO t (tags, line) SELECT ARRAY['few'], 'x' FROM generate_series(1, 3000) i");
 
+# One statement that fills several segments under a summary: what it has set for one segment is not set for the next.
+sql("CREATE TABLE wide (id int, tags text[]) WITH (fillfactor = 10)",
+	"INSERT INTO wide SELECT i, ARRAY['a' || i % 5, 'b' || i % 7, 'c', 'd', 'e', 'f'] FROM generate_series(1, 40000) i",
+	"CREATE INDEX wide_tags ON wide " . using_index('tags array_elements_ops', pages_per_range => 1),
+	"INSERT INTO wide SELECT i, ARRAY['x' || i % 5, 'y' || i % 7, 'c', 'd', 'e', 'z'] FROM generate_series(1, 10000) i");
+cmp_ok(sql("SELECT pg_relation_size('wide') / current_setting('block_size')::int / 128"), '>', 40, 'the table has more than 40 segments');
+is(sql("SELECT bloomidx_check('wide_tags')"), '50000', 'all keys of a statement that fills several segments are in the filters');
+is(sql("SET enable_seqscan = off; SELECT count(*) FROM wide WHERE tags @> '{x3,z}'"), '2000', 'and its rows are found');
+
 my $standby = new_standby($node, 'extract_standby');
 
 # A row's own keys lead to the row.
