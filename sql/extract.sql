@@ -187,7 +187,7 @@ SELECT * FROM ask('SELECT * FROM mixed WHERE tags IS NULL');
 SELECT c.relname, (bloomidx_info(c.oid)).false_positive_rate FROM pg_class c WHERE relname IN ('t_words', 't_ngram', 'mixed_all') ORDER BY 1;
 
 -- bloomidx_probe takes a value, and looks for all its keys.
-SELECT count(*) FROM bloomidx_probe('t_tags', '{tag700,x}'::text[]);
+SELECT count(*) BETWEEN 1 AND 10 FROM bloomidx_probe('t_tags', '{tag700,x}'::text[]);
 SELECT count(*) FROM bloomidx_probe('t_tags', '{tag700,tag701}'::text[]) p WHERE p.first_block > 1000;
 SELECT count(*) > 0 FROM bloomidx_probe('t_ngram', 'Line 1999 of the Log'::text);
 SELECT count(*) > 0 FROM bloomidx_probe('t_tags', NULL::text[]);

@@ -28,7 +28,7 @@ typedef struct BxOptions
 	int			layout;			/* BX_LAYOUT_xxx */
 	int			pages_per_range;	/* 0 means automatic */
 	double		false_positive_rate;	/* < 0 means the default; see
-									 * bx_options_get */
+										 * bx_options_get */
 } BxOptions;
 
 #define BX_MAX_PAGES_PER_RANGE		(1 << BX_MAX_LG_BASE)

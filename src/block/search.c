@@ -51,8 +51,8 @@ test_page(BlockSearch *state, Page page, bool interruptible)
 							   state->matches);
 	else
 		bx_query_match_bytes(state->search->query, state->geometry.nranges,
-						 probe_page, state, interruptible, state->scratch,
-						 state->matches);
+							 probe_page, state, interruptible, state->scratch,
+							 state->matches);
 }
 
 /*

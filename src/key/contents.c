@@ -568,7 +568,8 @@ is_user_code(Oid function)
 typedef struct TypeVisit
 {
 	bool		lock;			/* acquire AccessShareLock on each */
-	bool		stop;			/* fail at the first one, without looking it up */
+	bool		stop;			/* fail at the first one, without looking it
+								 * up */
 	int			steps;			/* steps so far */
 	List	   *rows;			/* their pg_class OIDs */
 } TypeVisit;

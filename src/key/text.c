@@ -128,8 +128,8 @@ add_key(KeyList *list, const char *start, const char *end, uint64 seed)
 {
 	Assert(list->n < list->allocated);
 	list->keys[list->n++] = Int64GetDatum((int64) bx_hash_bytes(start,
-																 end - start,
-																 seed));
+																end - start,
+																seed));
 }
 
 /* Returns the end of the character that starts at p. */
