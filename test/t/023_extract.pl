@@ -253,19 +253,20 @@ $node->append_conf('postgresql.conf', "autovacuum = off\njit = off\nmax_parallel
 $node->start;
 $node->safe_psql('postgres', 'CREATE EXTENSION ' . ($ENV{BLOOMIDX_EXTENSION} || 'bloomidx'));
 
-# Compares the answers to all conditions; returns S|queries|with a hit|pages found|pages, and the failures.
+# Compares the answers to all conditions by three kinds of scan; returns S|queries|with a hit|pages found|pages, and the failures.
 $node->safe_psql('postgres', q{
 CREATE FUNCTION compare(tab text, conditions text[]) RETURNS SETOF text LANGUAGE plpgsql AS $$
 DECLARE
 	condition text; query text; plan jsonb;
-	found bigint[]; expected bigint[];
+	found bigint[]; also_found bigint[]; expected bigint[];
 	hits int := 0; pages numeric := 0;
 	error1 text; error2 text;
 BEGIN
 	FOREACH condition IN ARRAY conditions LOOP
 		query := format('SELECT array_agg(id ORDER BY id) FROM %I WHERE %s', tab, condition);
 		error1 := NULL; error2 := NULL;
-		PERFORM set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'on', true);
+		PERFORM set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'on', true),
+				set_config('enable_indexscan', 'off', true);
 		BEGIN
 			EXECUTE 'EXPLAIN (ANALYZE, TIMING OFF, SUMMARY OFF, FORMAT JSON) ' || query INTO plan;
 			IF plan::text NOT LIKE '%Bitmap Index Scan%' AND plan::text NOT LIKE '%"One-Time Filter"%' THEN
@@ -274,10 +275,17 @@ BEGIN
 				pages := pages + coalesce((jsonb_path_query_first(plan, '$.**."Plans"[*] ? (@."Node Type" == "Bitmap Index Scan")."Actual Rows"'))::numeric, 0);
 			END IF;
 			EXECUTE query INTO found;
+			PERFORM set_config('enable_bitmapscan', 'off', true), set_config('enable_indexscan', 'on', true);
+			EXECUTE 'EXPLAIN (FORMAT JSON) ' || query INTO plan;
+			IF plan::text NOT LIKE '%"Index Scan"%' AND plan::text NOT LIKE '%"One-Time Filter"%' THEN
+				RETURN NEXT format('F|index not used by an index scan: %s', condition);
+			END IF;
+			EXECUTE query INTO also_found;
 		EXCEPTION WHEN OTHERS THEN
 			error1 := SQLERRM;
 		END;
-		PERFORM set_config('enable_seqscan', 'on', true), set_config('enable_bitmapscan', 'off', true);
+		PERFORM set_config('enable_seqscan', 'on', true), set_config('enable_bitmapscan', 'off', true),
+				set_config('enable_indexscan', 'off', true);
 		BEGIN
 			EXECUTE query INTO expected;
 		EXCEPTION WHEN OTHERS THEN
@@ -286,9 +294,9 @@ BEGIN
 		-- the sequential scan may raise an error that the index avoids, because a row is not looked at
 		IF error1 IS NOT NULL AND error2 IS NULL THEN
 			RETURN NEXT format('F|index fails with "%s": %s', error1, condition);
-		ELSIF error2 IS NULL AND found IS DISTINCT FROM expected THEN
-			RETURN NEXT format('F|index %s rows, sequential scan %s rows: %s', coalesce(cardinality(found), 0),
-							   coalesce(cardinality(expected), 0), condition);
+		ELSIF error2 IS NULL AND (found IS DISTINCT FROM expected OR also_found IS DISTINCT FROM expected) THEN
+			RETURN NEXT format('F|bitmap scan %s rows, index scan %s rows, sequential scan %s rows: %s', coalesce(cardinality(found), 0),
+							   coalesce(cardinality(also_found), 0), coalesce(cardinality(expected), 0), condition);
 		END IF;
 		hits := hits + coalesce(cardinality(expected) > 0 AND error2 IS NULL, false)::int;
 	END LOOP;
