@@ -282,7 +282,9 @@ start_partition(BxBuild *build, uint32 partition)
 
 	pb->partition = partition;
 	pb->summarize = partition > 0 || segments >= BX_MIN_SEGMENTS_FOR_SUMMARY;
-	bx_writer_start(pb->summaries, partition);
+	bx_writer_start(pb->summaries, partition,
+					bx_node_rate(BX_LEVEL_PARTITION, partition,
+								 &build->shared->meta));
 	memset(&pb->top, 0, sizeof(pb->top));
 	bx_distinct_clear(&pb->partition_distinct);
 	pb->partition_done = 0;
@@ -298,7 +300,9 @@ start_segment(PartitionedBuild *pb, uint32 segment)
 {
 	pb->segment = segment;
 	pb->range_keys = pb->segment_keys = 0;
-	bx_writer_start(pb->segments, segment);
+	bx_writer_start(pb->segments, segment,
+					bx_segment_rate(pb->summarize,
+									pb->build->shared->meta.false_positive_rate));
 	bx_distinct_clear(&pb->distinct);
 }
 

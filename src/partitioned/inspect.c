@@ -810,14 +810,14 @@ expect_groups(const BxTableModel *model, double partition_pages,
 }
 
 /*
- * Adds to *stats the slices of n segments, beginning with the given one, and
- * the rates of their filters, as a sum.
+ * Adds to *stats the slices of n segments, and the rates of their filters, as
+ * a sum.
  */
 static void
-expect_segments(double keys, uint32 first, double n, double rate,
+expect_segments(double keys, bool summarized, double n, double rate,
 				BxStats *stats)
 {
-	double		target = bx_segment_rate(first, rate);
+	double		target = bx_segment_rate(summarized, rate);
 	BxPlan		plan = bx_filter_plan(keys, target, BX_SLICE_ROWS);
 
 	stats->parts += n;
@@ -842,17 +842,19 @@ bx_partitioned_estimate(const BxTableModel *model, uint8 lg_base, double rate,
 	double		maps = ceil(regions / BX_REGIONS_PER_MAP);
 	double		range_keys = model->keys(model, pages_per_range);
 	double		segment_keys = model->keys(model, segment_pages);
-	double		first_segments = Min(segments, BX_MIN_SEGMENTS_FOR_SUMMARY);
+	double		unsummarized = 0;
 	BxPlan		summary = bx_filter_plan(segment_keys, Max(BX_SUMMARY_RATE, rate),
 										 BX_SLICE_ROWS);
 	double		summarized = partitions;
 
 	if (floor(model->heap_pages / segment_pages) < BX_MIN_SEGMENTS_FOR_SUMMARY)
+	{
 		summarized = Max(partitions - 1, 0);
+		unsummarized = Min(segments, BX_SEGMENTS_PER_PARTITION);
+	}
 	memset(stats, 0, sizeof(*stats));
-	expect_segments(range_keys, 0, first_segments, rate, stats);
-	expect_segments(range_keys, BX_MIN_SEGMENTS_FOR_SUMMARY,
-					segments - first_segments, rate, stats);
+	expect_segments(range_keys, false, unsummarized, rate, stats);
+	expect_segments(range_keys, true, segments - unsummarized, rate, stats);
 	stats->range_rate /= Max(segments, 1);
 	stats->partitioned.partitions = partitions;
 	stats->partitioned.summarized = summarized;

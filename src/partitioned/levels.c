@@ -29,14 +29,12 @@ const BxLevel bx_levels[] = {
 /*
  * Returns the target false-positive rate of the filters of the ranges of a
  * segment.  A summary excludes most segments, so that the filters of ranges
- * under a summary need not exclude as many ranges: they may be smaller.  The
- * first segments may have no summary.
+ * under a summary need not exclude as many ranges: they may be smaller.
  */
 double
-bx_segment_rate(uint32 segment, double false_positive_rate)
+bx_segment_rate(bool summarized, double false_positive_rate)
 {
-	if (segment < BX_MIN_SEGMENTS_FOR_SUMMARY ||
-		false_positive_rate >= BX_SUMMARIZED_RATE)
+	if (!summarized || false_positive_rate >= BX_SUMMARIZED_RATE)
 		return false_positive_rate;
 	return Min(false_positive_rate * BX_SUMMARIZED_FACTOR, BX_SUMMARIZED_RATE);
 }
@@ -44,14 +42,16 @@ bx_segment_rate(uint32 segment, double false_positive_rate)
 /*
  * Returns the target false-positive rate of the filters of the children of a
  * node.  A summary has no lower rate than false_positive_rate: an index with a
- * high rate is meant to be small, or its queries have many keys.
+ * high rate is meant to be small, or its queries have many keys.  The first
+ * segments may have no summary.
  */
 double
 bx_node_rate(int level, uint32 number, const BxMetaPageData *meta)
 {
 	if (bx_levels[level].rate > 0)
 		return Max(bx_levels[level].rate, meta->false_positive_rate);
-	return bx_segment_rate(number, meta->false_positive_rate);
+	return bx_segment_rate(number >= BX_MIN_SEGMENTS_FOR_SUMMARY,
+						   meta->false_positive_rate);
 }
 
 /* Returns the partition whose top-level page has the node's descriptor. */

@@ -97,7 +97,7 @@ bx_level_ranges(int level)
 						   bx_levels[level].lg_children);
 }
 
-extern double bx_segment_rate(uint32 segment, double false_positive_rate);
+extern double bx_segment_rate(bool summarized, double false_positive_rate);
 extern double bx_node_rate(int level, uint32 number,
 						   const BxMetaPageData *meta);
 extern uint32 bx_node_partition(const BxNode *node);
@@ -333,7 +333,7 @@ extern BxNodeWriter *bx_writer_create(BxBuild *build, int level, Size memory);
 extern void bx_writer_watch(BxNodeWriter *writer, BxKeysCallback callback,
 							void *arg);
 extern void bx_writer_free(BxNodeWriter *writer);
-extern void bx_writer_start(BxNodeWriter *writer, uint32 number);
+extern void bx_writer_start(BxNodeWriter *writer, uint32 number, double rate);
 extern void bx_writer_add(BxNodeWriter *writer, int child, const uint64 *keys,
 						  Size n, bool doubt, double distinct, double done);
 extern void bx_writer_close_child(BxNodeWriter *writer, double distinct);

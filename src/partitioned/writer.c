@@ -51,7 +51,6 @@ struct BxNodeWriter
 {
 	Relation	index;
 	pg_atomic_uint32 *next_generation;
-	const BxMetaPageData *meta;
 	double		rate;			/* target false-positive rate of the node */
 	Size		limit;			/* maximum number of keys in memory */
 	uint32		window_size;	/* maximum number of slices whose bits are in
@@ -101,7 +100,6 @@ bx_writer_create(BxBuild *build, int level, Size memory)
 	writer->index = build->index;
 	writer->next_generation = &build->shared->next_generation;
 	writer->node.level = level;
-	writer->meta = &build->shared->meta;
 	writer->add_keys = bx_filter_choose_add_keys();
 	writer->limit = Max(memory / 4 * 3 / sizeof(uint64), FEWEST_KEPT_KEYS);
 	writer->window_size = Max(memory / 4 / (SLICE_BYTES + PLANE_BYTES), 1);
@@ -133,12 +131,15 @@ bx_writer_free(BxNodeWriter *writer)
 	pfree(writer);
 }
 
-/* Starts the next node. */
+/*
+ * Starts the next node.  "rate" is the target false-positive rate of its
+ * filters.
+ */
 void
-bx_writer_start(BxNodeWriter *writer, uint32 number)
+bx_writer_start(BxNodeWriter *writer, uint32 number, double rate)
 {
 	writer->node.number = number;
-	writer->rate = bx_node_rate(writer->node.level, number, writer->meta);
+	writer->rate = rate;
 	writer->nkeys = 0;
 	writer->nruns = 0;
 	bx_mask_fill(&writer->doubt, false);
