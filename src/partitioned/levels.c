@@ -43,14 +43,14 @@ bx_segment_rate(bool summarized, double false_positive_rate)
  * Returns the target false-positive rate of the filters of the children of a
  * node.  A summary has no lower rate than false_positive_rate: an index with a
  * high rate is meant to be small, or its queries have many keys.  The first
- * segments may have no summary.
+ * partition may have no summary.
  */
 double
 bx_node_rate(int level, uint32 number, const BxMetaPageData *meta)
 {
 	if (bx_levels[level].rate > 0)
 		return Max(bx_levels[level].rate, meta->false_positive_rate);
-	return bx_segment_rate(number >= BX_MIN_SEGMENTS_FOR_SUMMARY,
+	return bx_segment_rate(number >= BX_SEGMENTS_PER_PARTITION,
 						   meta->false_positive_rate);
 }
 

@@ -187,9 +187,8 @@ extern void bx_create_group(Relation index, uint32 region,
 #define BX_MIN_SEGMENTS_FOR_SUMMARY		32
 
 /*
- * The filters of the ranges of all later segments may have a rate that is
- * higher than false_positive_rate by this factor, but at most
- * BX_SUMMARIZED_RATE.  At 0.002, a lookup reads 0.26 ranges in vain of each
+ * The filters of ranges under a summary may have a rate that is higher than
+ * false_positive_rate by this factor, but at most BX_SUMMARIZED_RATE.  At 0.002, a lookup reads 0.26 ranges in vain of each
  * segment that it visits, which usually is one; and with 75 keys per range, the
  * filters of a segment need two slices instead of three.
  */
