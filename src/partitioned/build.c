@@ -22,6 +22,12 @@
 /* Delay, in microseconds, between two looks at a group that is busy. */
 #define GROUP_DELAY		1000L
 
+/*
+ * A partition may have this many times the keys that its group is planned for.
+ * The number of keys is extrapolated, and can be wrong by a fifth.
+ */
+#define MAX_LOAD		1.5
+
 /* The filter of a partition may use this much memory in any case. */
 #define SMALL_COLUMN	(4 * 1024 * 1024)
 
@@ -153,7 +159,8 @@ get_group(PartitionedBuild *pb, double keys, BxGroupDesc *group)
 		SpinLockRelease(&shared->mutex);
 	}
 	bx_groups_plan(keys, like, 1, pb->partition % BX_FANOUT, group);
-	if (group->nblocks <= entry->partition.group.nblocks)
+	if (keys <= entry->partition.group.keys * MAX_LOAD ||
+		group->nblocks <= entry->partition.group.nblocks)
 		*group = entry->partition.group;
 	else
 	{
