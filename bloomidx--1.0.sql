@@ -425,7 +425,7 @@ CREATE OPERATOR CLASS text_prefix_ops FOR TYPE text USING bloomidx AS
 
 CREATE FUNCTION bloomidx_info(index regclass,
 	OUT layout text, OUT format_version integer, OUT pages_per_range integer,
-	OUT false_positive_rate float8, OUT ranges bigint, OUT segments bigint,
+	OUT false_positive_rate float8, OUT row_keys text, OUT ranges bigint, OUT segments bigint,
 	OUT partitions bigint, OUT summarized_partitions bigint,
 	OUT groups bigint, OUT index_pages bigint, OUT free_pages bigint, OUT keys bigint,
 	OUT bits_per_key float8, OUT estimated_fpr float8, OUT note text)
@@ -462,7 +462,7 @@ RETURNS SETOF record
 AS 'MODULE_PATHNAME'
 LANGUAGE C PARALLEL RESTRICTED;
 COMMENT ON FUNCTION bloomidx_probe(regclass, anyelement, integer) IS
-	'the heap blocks that may hold a key';
+	'the heap blocks that may hold a key, or a row of keys if attnum is 0';
 
 CREATE FUNCTION bloomidx_measure(index regclass, probes integer DEFAULT 1000,
 	OUT probes integer, OUT ranges bigint, OUT false_positive_rate float8,
@@ -482,11 +482,11 @@ COMMENT ON FUNCTION bloomidx_check(regclass, boolean) IS
 
 CREATE FUNCTION bloomidx_estimate(tbl regclass, columns text[],
 	false_positive_rate float8 DEFAULT 0.0002, pages_per_range integer DEFAULT 0,
-	rows_fraction float8 DEFAULT 1,
+	rows_fraction float8 DEFAULT 1, keys text DEFAULT 'both',
 	OUT layout text, OUT pages_per_range integer, OUT size bigint,
 	OUT lookup_index_pages float8, OUT lookup_heap_pages float8,
 	OUT btree_size bigint, OUT advice text)
 AS 'MODULE_PATHNAME'
 LANGUAGE C STRICT PARALLEL RESTRICTED;
-COMMENT ON FUNCTION bloomidx_estimate(regclass, text[], float8, integer, float8) IS
+COMMENT ON FUNCTION bloomidx_estimate(regclass, text[], float8, integer, float8, text) IS
 	'how large an index would be, and what a lookup would read';

@@ -20,8 +20,8 @@ INSERT INTO t SELECT md5(i::text)::uuid, i % 700, 'name ' || i FROM generate_ser
 SELECT layout, format_version, pages_per_range, false_positive_rate, segments, partitions, summarized_partitions, free_pages,
 	ranges = ceil(pg_relation_size('t') / current_setting('block_size')::float8 / pages_per_range) AS ranges,
 	index_pages = pages('t_i') AS index_pages,
-	-- each row leaves two keys, and each range two markers
-	keys BETWEEN 0.9 * (80000 + 2 * ranges) AND 1.1 * (80000 + 2 * ranges) AS keys,
+	-- each row leaves three keys, and each range two markers
+	keys BETWEEN 0.9 * (120000 + 2 * ranges) AND 1.1 * (120000 + 2 * ranges) AS keys,
 	bits_per_key * keys / index_pages / current_setting('block_size')::int BETWEEN 7.99 AND 8.01 AS bits_per_key,
 	estimated_fpr BETWEEN 0.00001 AND 0.0005 AS estimated_fpr, note
 FROM bloomidx_info('t_i');

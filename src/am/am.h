@@ -29,6 +29,7 @@ typedef struct BxOptions
 	int			pages_per_range;	/* 0 means automatic */
 	double		false_positive_rate;	/* < 0 means the default; see
 										 * bx_options_get */
+	int			keys;			/* BX_KEYS_xxx; 0 means the default */
 } BxOptions;
 
 #define BX_MAX_PAGES_PER_RANGE		(1 << BX_MAX_LG_BASE)
@@ -50,6 +51,9 @@ extern StrategyNumber bxtranslatecmptype(CompareType type, Oid opfamily);
 /* options.c */
 extern void bx_options_init(void);
 extern bytea *bxoptions(Datum reloptions, bool validate);
+extern const char *bx_options_keys_name(uint8 keys);
+extern uint8 bx_options_keys_by_name(const char *name);
+extern uint8 bx_options_keys(int natts, bool extracts, int option);
 extern void bx_options_get(Relation index, BxOptions *options);
 
 /* build.c */
@@ -82,7 +86,8 @@ typedef struct BxScan
 	MemoryContext scan_cxt;		/* for the whole scan */
 	BxHasher   *hashers;		/* one for each scan key */
 	bool		hashers_ready;
-	BxQuery		query;
+	BxQuery		query;			/* conditions in the order of the scan keys;
+								 * search.query is for the filters */
 	BxRows	   *rows;
 	BxSearch	search;
 	struct BxFetch *fetch;		/* state of an index scan; NULL if none was
@@ -122,5 +127,6 @@ extern void bxcostestimate(struct PlannerInfo *root, struct IndexPath *path,
 /* validate.c */
 extern bool bxvalidate(Oid opclassoid);
 extern void bx_validate_index(Relation index);
+extern void bx_validate_keys(Relation index, const BxOptions *options);
 
 #endif							/* BX_AM_H */

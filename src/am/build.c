@@ -176,7 +176,7 @@ initial_lg_base(BxBuild *build, const BxOptions *options)
 	if (build->heap_blocks == 0)
 		return BX_LG_BASE_UNSET;
 	scan = bx_heapscan_begin(build->heap, build->index, build->indexInfo,
-							 build->memory / 8);
+							 build->keys, build->memory / 8);
 	lg_base = sample_lg_base(build, scan);
 	bx_heapscan_end(scan);
 	return lg_base;
@@ -256,7 +256,7 @@ bx_build_units(BxBuild *build)
 	double		index_tuples;
 
 	scan = bx_heapscan_begin(build->heap, build->index, build->indexInfo,
-							 build->memory / 8);
+							 build->keys, build->memory / 8);
 	build->layout->build_begin(build);
 	while ((unit = pg_atomic_fetch_add_u64(&shared->next_unit, 1)) <
 		   shared->nunits)
@@ -386,6 +386,7 @@ init_build(BxBuild *build, Relation heap, Relation index,
 	build->heap = heap;
 	build->index = index;
 	build->indexInfo = indexInfo;
+	build->keys = options->keys;
 	build->is_leader = true;
 	build->layout = bx_layout_by_id(index, options->layout);
 	build->heap_blocks = RelationGetNumberOfBlocks(heap);
@@ -411,9 +412,11 @@ bxbuild(Relation heap, Relation index, IndexInfo *indexInfo)
 	/* TRUNCATE may build the index again in the same file */
 	bx_geometry_forget(index);
 	bx_options_get(index, &options);
+	bx_validate_keys(index, &options);
 	init_build(&build, heap, index, indexInfo, &options);
 	start_phase(&build, PHASE_SAMPLING);
-	bx_meta_init(metapage.data, options.layout, options.false_positive_rate,
+	bx_meta_init(metapage.data, options.layout, options.keys,
+				 options.false_positive_rate,
 				 initial_lg_base(&build, &options));
 	write_metapage(index, metapage.data);
 	if (meta->lg_base != BX_LG_BASE_UNSET)
@@ -443,7 +446,9 @@ bxbuildempty(Relation index)
 
 	bx_validate_index(index);
 	bx_options_get(index, &options);
-	bx_meta_init(metapage.data, options.layout, options.false_positive_rate,
+	bx_validate_keys(index, &options);
+	bx_meta_init(metapage.data, options.layout, options.keys,
+				 options.false_positive_rate,
 				 options.pages_per_range > 0 ?
 				 __builtin_ctz(options.pages_per_range) : BX_LG_BASE_UNSET);
 

@@ -44,11 +44,19 @@
  */
 #define FOUND_APART		0.002
 
+/*
+ * Added to the cost of a scan that reads the whole table, because the filters
+ * have no keys for its quals.  So a sequential scan is always preferred, unless
+ * enable_seqscan = off adds ten times as much to its cost.
+ */
+#define USELESS_COST	1.0e9
+
 /* Properties of an index that a scan may use. */
 typedef struct IndexFacts
 {
 	const BxLayout *layout;
 	BxSearchFacts search;
+	uint8		keys;			/* BX_KEYS_xxx */
 	bool		simple[INDEX_MAX_KEYS]; /* the column can be hashed from the
 										 * tuple alone */
 	bool		extracts[INDEX_MAX_KEYS];	/* the class of the column
@@ -70,6 +78,7 @@ typedef struct ScanPages
 	double		hit;			/* ranges that contain a matching row */
 	double		heap;			/* heap pages of all ranges that match */
 	bool		simple;			/* heap/rows.c can test a condition on a row */
+	bool		useless;		/* the filters have no keys for the quals */
 	double		index;			/* index pages read */
 	BxSearchCost search;
 } ScanPages;
@@ -94,11 +103,27 @@ scattered_distinct(PlannerInfo *root, IndexOptInfo *index, int col,
 }
 
 /*
+ * Returns the expected number of distinct combinations of values of all index
+ * columns in the given number of rows, if they are distributed at random.
+ */
+static double
+scattered_combinations(PlannerInfo *root, IndexOptInfo *index, double rows)
+{
+	double		tuples = Max(index->rel->tuples, 1);
+	double		product = 1;
+
+	for (int col = 0; col < index->nkeycolumns; col++)
+		product *= Max(scattered_distinct(root, index, col, tuples), 1);
+	return bx_geometry_ranges_hit(Min(product, tuples), rows);
+}
+
+/*
  * Returns log2 of automatic pages_per_range, as a build would probably choose
  * it.
  */
 static uint8
-guess_lg_base(PlannerInfo *root, IndexOptInfo *index, const BxLayout *layout)
+guess_lg_base(PlannerInfo *root, IndexOptInfo *index, const BxLayout *layout,
+			  uint8 which)
 {
 	double		rows_per_page = index->rel->tuples / Max(index->rel->pages, 1);
 
@@ -107,7 +132,10 @@ guess_lg_base(PlannerInfo *root, IndexOptInfo *index, const BxLayout *layout)
 		double		pages = 1 << lg;
 		double		keys = 0;
 
-		for (int col = 0; col < index->nkeycolumns; col++)
+		if (which & BX_KEYS_ALL)
+			keys += scattered_combinations(root, index, rows_per_page * pages);
+		for (int col = 0; col < index->nkeycolumns && (which & BX_KEYS_EACH);
+			 col++)
 			keys += scattered_distinct(root, index, col,
 									   rows_per_page * pages);
 		if (bx_geometry_auto_lg_base(layout, keys / pages) <= lg)
@@ -145,6 +173,7 @@ get_facts(PlannerInfo *root, IndexOptInfo *index, IndexFacts *facts)
 
 	memset(facts, 0, sizeof(*facts));
 	facts->layout = bx_layout_next(NULL);
+	facts->keys = bx_options_keys(index->nkeycolumns, false, 0);
 	search->target_rate = BX_DEFAULT_RATE;
 	if (!index->hypothetical)
 	{
@@ -154,6 +183,7 @@ get_facts(PlannerInfo *root, IndexOptInfo *index, IndexFacts *facts)
 		rel = index_open(index->indexoid, NoLock);
 		bx_meta_read(rel, &meta);
 		facts->layout = bx_layout_by_id(rel, meta.layout);
+		facts->keys = meta.keys;
 		search->stats = meta.stats;
 		search->target_rate = meta.false_positive_rate;
 		lg_base = meta.lg_base;
@@ -169,7 +199,7 @@ get_facts(PlannerInfo *root, IndexOptInfo *index, IndexFacts *facts)
 	if (rel != NULL)
 		index_close(rel, NoLock);
 	if (lg_base == BX_LG_BASE_UNSET)
-		lg_base = guess_lg_base(root, index, facts->layout);
+		lg_base = guess_lg_base(root, index, facts->layout, facts->keys);
 	search->pages_per_range = 1 << lg_base;
 	search->ranges = Max(ceil(index->rel->pages / search->pages_per_range), 1);
 }
@@ -193,14 +223,17 @@ count_elements(PlannerInfo *root, Node *clause)
  */
 static double
 counted_distinct(PlannerInfo *root, IndexOptInfo *index,
-				 const BxSearchFacts *facts, int col)
+				 const IndexFacts *index_facts, int col)
 {
+	const BxSearchFacts *facts = &index_facts->search;
 	double		rows = index->rel->tuples / facts->ranges;
 	double		own = scattered_distinct(root, index, col, rows);
 	double		left = facts->stats.range_keys - index->nkeycolumns;
 
-	if (facts->stats.range_keys == 0)
+	if (facts->stats.range_keys == 0 || !(index_facts->keys & BX_KEYS_EACH))
 		return own;
+	if (index_facts->keys & BX_KEYS_ALL)
+		left -= scattered_combinations(root, index, rows);
 	for (int i = 0; i < index->nkeycolumns; i++)
 	{
 		double		other = i == col ? 0 :
@@ -232,7 +265,8 @@ qual_ranges_hit(PlannerInfo *root, IndexOptInfo *index,
 	{
 		double		rows_per_range = index->rel->tuples / facts->ranges;
 		double		together = Max(rows_per_range /
-								   counted_distinct(root, index, facts, col),
+								   counted_distinct(root, index, index_facts,
+													col),
 								   1.0);
 
 		hit = Min(hit, Max(rows / together, Min(rows, 1.0)));
@@ -346,6 +380,24 @@ estimate_qual(PlannerInfo *root, IndexOptInfo *index, const IndexFacts *facts,
 }
 
 /*
+ * Returns the number of combined keys that a scan looks for, given the number
+ * of values sought in each column; 0 if it does not look for combined keys.
+ * See bx_query_for_filters().
+ */
+static double
+count_combined(const IndexOptInfo *index, const IndexFacts *facts,
+			   const double *sought)
+{
+	double		product = 1;
+
+	if (!(facts->keys & BX_KEYS_ALL))
+		return 0;
+	for (int col = 0; col < index->nkeycolumns; col++)
+		product *= sought[col];
+	return product <= BX_MAX_COMBINED ? product : 0;
+}
+
+/*
  * Estimates how many heap pages match, including false positives, and how
  * many index pages are read to find them.
  */
@@ -358,6 +410,8 @@ estimate_pages(PlannerInfo *root, IndexPath *path, double loop_count,
 	const BxSearchFacts *search = &facts->search;
 	double		rel_pages = Max(rel->pages, 1);
 	double		fraction = 1;
+	double		sought[INDEX_MAX_KEYS] = {0};
+	double		combined;
 	ListCell   *lc;
 
 	memset(pages, 0, sizeof(*pages));
@@ -365,9 +419,11 @@ estimate_pages(PlannerInfo *root, IndexPath *path, double loop_count,
 										clauselist_selectivity(root, all_quals,
 															   rel->relid,
 															   JOIN_INNER, NULL));
+	pages->useless = path->indexclauses != NIL;
 	foreach(lc, path->indexclauses)
 	{
 		IndexClause *clause = lfirst_node(IndexClause, lc);
+		double	   *values = &sought[clause->indexcol];
 		ListCell   *lc2;
 
 		foreach(lc2, clause->indexquals)
@@ -383,9 +439,23 @@ estimate_pages(PlannerInfo *root, IndexPath *path, double loop_count,
 			pages->simple |= IsA(qual->clause, NullTest) ?
 				index->indexkeys[clause->indexcol] != 0 :
 				facts->simple[clause->indexcol];
-			fraction *= keys.fraction;
+			if (!IsA(qual->clause, NullTest))
+				*values = *values == 0 ? keys.elements :
+					Min(*values, keys.elements);
+			if (IsA(qual->clause, NullTest) || (facts->keys & BX_KEYS_EACH))
+			{
+				fraction *= keys.fraction;
+				pages->useless = false;
+			}
 			pages->hit = Min(pages->hit, qual_hit);
 		}
+	}
+	combined = count_combined(index, facts, sought);
+	if (combined > 0)
+	{
+		pages->elements = combined;
+		pages->useless = false;
+		fraction = facts->layout->match_fraction(search, combined, pages->hit);
 	}
 	if (path->indexclauses == NIL)
 		fraction = pages->hit / search->ranges;
@@ -520,7 +590,7 @@ bxcostestimate(PlannerInfo *root, IndexPath *path, double loop_count,
 		pages.search.operations * cpu_operator_cost +
 		(pages.index + pages.elements) * VISIT_COST * cpu_operator_cost;
 	*indexStartupCost = index_other_operands_eval_cost(root, quals) +
-		recheck.startup;
+		recheck.startup + (pages.useless ? USELESS_COST : 0);
 	*indexTotalCost = *indexStartupCost + search_cost +
 		pages.heap * VISIT_COST * cpu_operator_cost +
 		tuples * per_tuple;

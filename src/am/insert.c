@@ -40,7 +40,8 @@ bx_insert_get(Relation index, IndexInfo *indexInfo)
 	for (int i = 0; i < insert->natts; i++)
 		bx_hasher_init(&insert->hashers[i], index, i + 1, InvalidOid);
 	bx_hash_row_alloc(insert->natts, &insert->row);
-	insert->keys_per_row = insert->natts;
+	insert->keys = meta.keys;
+	insert->keys_per_row = bx_hash_keys_per_row(insert->natts, meta.keys);
 	MemoryContextSwitchTo(oldcxt);
 	indexInfo->ii_AmCache = insert;
 	return insert;
@@ -56,8 +57,11 @@ bxinsert(Relation index, Datum *values, bool *isnull, ItemPointer ht_ctid,
 
 	/* the relcache entry may differ from that of the previous call */
 	insert->index = index;
-	bx_hash_row(insert->hashers, insert->natts, values, isnull, &insert->row);
-	insert->keys_per_row = Max(insert->row.nvalues, insert->natts);
+	bx_hash_row(insert->hashers, insert->natts, insert->keys, values, isnull,
+				&insert->row);
+	insert->keys_per_row = Max(insert->row.nvalues,
+							   bx_hash_keys_per_row(insert->natts,
+													insert->keys));
 	insert->layout->insert(insert, heap, ht_ctid, &insert->row);
 	MemoryContextSwitchTo(oldcxt);
 	MemoryContextReset(insert->tmpcxt);

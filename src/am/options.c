@@ -19,6 +19,14 @@ static relopt_kind option_kind;
 #define MAX_LAYOUTS		7
 static relopt_enum_elt_def layouts[MAX_LAYOUTS + 1];
 
+/* The values of option "keys". */
+static relopt_enum_elt_def key_kinds[] = {
+	{"each", BX_KEYS_EACH},
+	{"all", BX_KEYS_ALL},
+	{"both", BX_KEYS_BOTH},
+	{NULL}
+};
+
 /*
  * Fills layouts[] from the list of layouts, and returns the detail of the
  * error for other values.  PostgreSQL keeps the pointers to both.
@@ -66,6 +74,11 @@ bx_options_init(void)
 					   "Chance that a range without the key is read",
 					   -1, BX_MIN_RATE, BX_MAX_RATE,
 					   AccessExclusiveLock);
+	add_enum_reloption(option_kind, "keys",
+					   "Which keys a row has: one for each column, one for all columns together, or both",
+					   key_kinds, 0,
+					   "Valid values are \"each\", \"all\" and \"both\".",
+					   AccessExclusiveLock);
 }
 
 bytea *
@@ -77,6 +90,7 @@ bxoptions(Datum reloptions, bool validate)
 		offsetof(BxOptions, pages_per_range)},
 		{"false_positive_rate", RELOPT_TYPE_REAL,
 		offsetof(BxOptions, false_positive_rate)},
+		{"keys", RELOPT_TYPE_ENUM, offsetof(BxOptions, keys)},
 	};
 	BxOptions  *options;
 
@@ -113,6 +127,64 @@ default_rate(Relation index)
 	return rate;
 }
 
+/* Returns the name of a value of option "keys". */
+const char *
+bx_options_keys_name(uint8 keys)
+{
+	for (int i = 0; key_kinds[i].string_val != NULL; i++)
+	{
+		if (key_kinds[i].symbol_val == keys)
+			return key_kinds[i].string_val;
+	}
+	elog(ERROR, "unrecognized value of option \"keys\": %d", keys);
+	return NULL;				/* keep compiler quiet */
+}
+
+/*
+ * Returns the value of option "keys" with the given name.  Raises an error if
+ * there is none.
+ */
+uint8
+bx_options_keys_by_name(const char *name)
+{
+	for (int i = 0; key_kinds[i].string_val != NULL; i++)
+	{
+		if (pg_strcasecmp(key_kinds[i].string_val, name) == 0)
+			return key_kinds[i].symbol_val;
+	}
+	ereport(ERROR,
+			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+			 errmsg("keys must be \"each\", \"all\" or \"both\"")));
+	return 0;					/* keep compiler quiet */
+}
+
+/*
+ * Returns the keys of the rows of an index with natts columns, if option
+ * "keys" has the given value; 0 means that it is not set.  "extracts" says
+ * that a column extracts, so that there is no combined key by default.  With
+ * a single column, its key is all there is to combine.
+ */
+uint8
+bx_options_keys(int natts, bool extracts, int option)
+{
+	if (natts == 1)
+		return BX_KEYS_EACH;
+	if (option == 0)
+		return extracts ? BX_KEYS_EACH : BX_KEYS_BOTH;
+	return option;
+}
+
+static bool
+has_extracting_column(Relation index)
+{
+	for (int i = 0; i < IndexRelationGetNumberOfKeyAttributes(index); i++)
+	{
+		if (bx_extract_is_used(index, i + 1))
+			return true;
+	}
+	return false;
+}
+
 /* Gets the options of an index, or the defaults. */
 void
 bx_options_get(Relation index, BxOptions *options)
@@ -127,4 +199,7 @@ bx_options_get(Relation index, BxOptions *options)
 	}
 	if (options->false_positive_rate < 0)
 		options->false_positive_rate = default_rate(index);
+	options->keys = bx_options_keys(IndexRelationGetNumberOfKeyAttributes(index),
+									has_extracting_column(index),
+									options->keys);
 }

@@ -227,6 +227,7 @@ participate(const Task *task, BxBuildShared *shared, Relation heap,
 	build.index = index;
 	build.indexInfo = BuildIndexInfo(index);
 	build.indexInfo->ii_Concurrent = task->concurrent;
+	build.keys = shared->meta.keys;
 	build.layout = bx_layout_by_id(index, shared->meta.layout);
 	build.heap_blocks = shared->heap_blocks;
 	build.memory = task->memory;

@@ -103,7 +103,7 @@ add_array(BxQuery *query, ScanKey key, BxHasher *hasher)
 	get_typlenbyvalalign(ARR_ELEMTYPE(array), &typlen, &typbyval, &typalign);
 	deconstruct_array(array, ARR_ELEMTYPE(array), typlen, typbyval, typalign,
 					  &values, &nulls, &n);
-	bx_query_start_condition(query, n);
+	bx_query_start_condition(query, key->sk_attno, n);
 	for (int i = 0; i < n; i++)
 	{
 		CHECK_FOR_INTERRUPTS();
@@ -119,7 +119,7 @@ add_scan_key(BxQuery *query, Relation index, ScanKey key, BxHasher *hasher)
 	/* SK_ISNULL is set for these two, too */
 	if (key->sk_flags & (SK_SEARCHNULL | SK_SEARCHNOTNULL))
 	{
-		bx_query_start_condition(query, 1);
+		bx_query_start_condition(query, 0, 1);
 		bx_query_add_element(query,
 							 bx_hash_marker(key->sk_attno,
 											key->sk_flags & SK_SEARCHNULL));
@@ -138,7 +138,7 @@ add_scan_key(BxQuery *query, Relation index, ScanKey key, BxHasher *hasher)
 		add_array(query, key, hasher);
 	else
 	{
-		bx_query_start_condition(query, 1);
+		bx_query_start_condition(query, key->sk_attno, 1);
 		bx_query_add_element(query, bx_hasher_key(hasher, key->sk_argument));
 	}
 	return bx_query_end_condition(query);
@@ -162,7 +162,7 @@ make_query(IndexScanDesc scan, BxScan *opaque)
 	}
 	if (scan->numberOfKeys == 0)
 	{
-		bx_query_start_condition(query, 2);
+		bx_query_start_condition(query, 0, 2);
 		bx_query_add_element(query, bx_hash_marker(1, true));
 		bx_query_add_element(query, bx_hash_marker(1, false));
 		bx_query_end_condition(query);
@@ -195,7 +195,10 @@ bx_scan_start(IndexScanDesc scan, Relation heap)
 	{
 		search->index = scan->indexRelation;
 		search->snapshot = scan->xs_snapshot;
-		search->query = &opaque->query;
+		search->query =
+			bx_query_for_filters(&opaque->query,
+								 IndexRelationGetNumberOfKeyAttributes(search->index),
+								 search->geometry.keys);
 		search->heap_blocks = RelationGetNumberOfBlocks(heap);
 		opaque->rows = bx_rows_begin(scan, heap, &opaque->query,
 									 opaque->hashers);

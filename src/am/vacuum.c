@@ -101,7 +101,7 @@ catch_up(Relation heap, Relation index)
 
 	/* if lg_base is not set, the first insert sets it; scan single pages */
 	catchup.lg_base = meta.lg_base == BX_LG_BASE_UNSET ? 0 : meta.lg_base;
-	scan = bx_heapscan_begin(heap, index, indexInfo,
+	scan = bx_heapscan_begin(heap, index, indexInfo, meta.keys,
 							 (Size) maintenance_work_mem * 1024 / 8);
 	bx_heapscan_ranges(scan, catchup.lg_base, 0,
 					   bx_geometry_ranges(heap_blocks, catchup.lg_base),

@@ -445,3 +445,26 @@ bx_validate_index(Relation index)
 		validate_collation(index, i + 1);
 	}
 }
+
+/*
+ * Raises an error if the index is to have combined keys, but a column
+ * extracts: its values have any number of keys.
+ */
+void
+bx_validate_keys(Relation index, const BxOptions *options)
+{
+	if (!(options->keys & BX_KEYS_ALL))
+		return;
+	for (int i = 0; i < IndexRelationGetNumberOfKeyAttributes(index); i++)
+	{
+		if (bx_extract_is_used(index, i + 1))
+			ereport(ERROR,
+					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+					 errmsg("cannot create index \"%s\": column \"%s\" cannot be part of a combined key",
+							RelationGetRelationName(index),
+							NameStr(TupleDescAttr(RelationGetDescr(index),
+												  i)->attname)),
+					 errdetail("Its operator class extracts several keys from a value."),
+					 errhint("Use option \"keys\" with value \"each\", or leave it out.")));
+	}
+}

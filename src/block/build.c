@@ -79,7 +79,7 @@ sample_keys(BxBuild *build, uint8 lg_base, double *keys)
 	int			n = 0;
 
 	scan = bx_heapscan_begin(build->heap, build->index, build->indexInfo,
-							 build->memory / 8);
+							 build->keys, build->memory / 8);
 	for (int i = 0; i < places; i++)
 	{
 		uint64		first = i < places - 1 ? i * step : ranges - Min(window, ranges);

@@ -208,7 +208,7 @@ check_keys(BxCheck *check, const BxLayout *layout)
 	bx_meta_read(check->index, &meta);
 	check->lg_base = meta.lg_base == BX_LG_BASE_UNSET ? 0 : meta.lg_base;
 	scan = bx_heapscan_begin(check->heap, check->index,
-							 bx_heapscan_index_info(check->index),
+							 bx_heapscan_index_info(check->index), meta.keys,
 							 (Size) work_mem * 1024);
 	bx_heapscan_set_snapshot(scan, snapshot);
 	bx_heapscan_ranges(scan, check->lg_base, 0,

@@ -250,6 +250,40 @@ distinct_in_part(const BxTableModel *model, const BxColumnModel *column,
 					   column->distinct * part + 1);
 }
 
+/*
+ * Returns the number of distinct combinations of values, without NULL, in the
+ * table, if the columns are independent of each other.
+ */
+static double
+combinations(const BxTableModel *model)
+{
+	double		product = 1;
+	double		rows = model->rows;
+
+	for (int i = 0; i < model->ncolumns; i++)
+	{
+		product *= model->columns[i].distinct;
+		rows *= 1 - model->columns[i].null_fraction;
+	}
+	return Max(Min(product, rows), 1);
+}
+
+/*
+ * Returns the expected number of distinct combinations of values in a fraction
+ * of the table: as many as if they were randomly distributed, but not more
+ * than the product of the distinct values of the columns there.
+ */
+static double
+combinations_in_part(const BxTableModel *model, double part)
+{
+	double		all = combinations(model);
+	double		product = 1;
+
+	for (int i = 0; i < model->ncolumns; i++)
+		product *= distinct_in_part(model, &model->columns[i], part);
+	return Min(product, all * chance_in_part(model->rows / all, &part));
+}
+
 /* BxTableModel.keys */
 static double
 keys_in_pages(const BxTableModel *model, double heap_pages)
@@ -263,9 +297,12 @@ keys_in_pages(const BxTableModel *model, double heap_pages)
 		const BxColumnModel *column = &model->columns[i];
 		double		nulls = column->null_fraction * rows;
 
-		keys += distinct_in_part(model, column, part) +
-			Min(nulls, 1) + Min(rows - nulls, 1);
+		keys += Min(nulls, 1) + Min(rows - nulls, 1);
+		if (model->key_kinds & BX_KEYS_EACH)
+			keys += distinct_in_part(model, column, part);
 	}
+	if (model->key_kinds & BX_KEYS_ALL)
+		keys += combinations_in_part(model, part);
 	return keys;
 }
 
@@ -303,6 +340,22 @@ ranges_of_value(const BxTableModel *model, double ranges)
 	sorted = sum_over_values(model, column, square, NULL) / rows /
 		model->rows * ranges + 1;
 	return Min(interpolate(column, scattered, sorted), ranges);
+}
+
+/*
+ * Returns the expected number of ranges that contain the values that a lookup
+ * is for: those of all columns of a row, if they have a combined key, else the
+ * first column's.
+ */
+static double
+ranges_of_lookup(const BxTableModel *model, double ranges)
+{
+	double		hit = ranges_of_value(model, ranges);
+
+	if (model->key_kinds & BX_KEYS_ALL)
+		hit = Min(hit, bx_geometry_ranges_hit(ranges, model->rows /
+											  combinations(model)));
+	return hit;
 }
 
 /*
@@ -446,7 +499,7 @@ expect_index(const BxTableModel *model, const BxLayout *layout, uint8 lg_base,
 	facts.ranges = ceil(model->heap_pages / facts.pages_per_range);
 	expected->layout = layout;
 	expected->pages = layout->estimate(model, lg_base, rate, &facts.stats);
-	hit = ranges_of_value(model, facts.ranges);
+	hit = ranges_of_lookup(model, facts.ranges);
 	share = layout->match_fraction(&facts, 1, hit);
 	layout->search_cost(&facts, 1, hit, &cost);
 	expected->index_pages = cost.pages;
@@ -583,7 +636,7 @@ open_table(Oid tableoid)
  */
 static void
 describe_table(Relation table, ArrayType *columns, double fraction,
-			   BxTableModel *model)
+			   uint8 keys, BxTableModel *model)
 {
 	Datum	   *names;
 	bool	   *nulls;
@@ -601,6 +654,7 @@ describe_table(Relation table, ArrayType *columns, double fraction,
 	estimate_rel_size(table, NULL, &pages, &rows, &allvisfrac);
 	model->heap_pages = RelationGetNumberOfBlocks(table);
 	model->rows = rows * fraction;
+	model->key_kinds = bx_options_keys(model->ncolumns, false, keys);
 	model->columns = palloc(sizeof(BxColumnModel) * model->ncolumns);
 	model->keys = keys_in_pages;
 	for (int i = 0; i < model->ncolumns; i++)
@@ -638,7 +692,9 @@ bloomidx_estimate(PG_FUNCTION_ARGS)
 	if (get_call_result_type(fcinfo, NULL, &tupdesc) != TYPEFUNC_COMPOSITE)
 		elog(ERROR, "return type must be a row type");
 	table = open_table(PG_GETARG_OID(0));
-	describe_table(table, PG_GETARG_ARRAYTYPE_P(1), fraction, &model);
+	describe_table(table, PG_GETARG_ARRAYTYPE_P(1), fraction,
+				   bx_options_keys_by_name(text_to_cstring(PG_GETARG_TEXT_PP(5))),
+				   &model);
 	if (model.heap_pages == 0 || model.rows < 1)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),

@@ -25,6 +25,7 @@
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
 #include "utils/tuplestore.h"
+#include "utils/typcache.h"
 
 #include "../am/am.h"
 #include "../layouts.h"
@@ -193,6 +194,7 @@ options_changed(const Inspection *inspection)
 	bx_options_get(inspection->index, &options);
 	return options.layout != meta->layout ||
 		options.false_positive_rate != meta->false_positive_rate ||
+		options.keys != meta->keys ||
 		(options.pages_per_range > 0 && meta->lg_base != BX_LG_BASE_UNSET &&
 		 options.pages_per_range != 1 << meta->lg_base);
 }
@@ -242,8 +244,8 @@ bloomidx_info(PG_FUNCTION_ARGS)
 	int64		index_pages;
 	int64		free_pages;
 	char	   *note;
-	Datum		values[15] = {0};
-	bool		nulls[15] = {0};
+	Datum		values[16] = {0};
+	bool		nulls[16] = {0};
 	int			i = 0;
 
 	begin_inspection(&inspection, PG_GETARG_OID(0), false);
@@ -266,6 +268,7 @@ bloomidx_info(PG_FUNCTION_ARGS)
 	nulls[i] = !is_set;
 	values[i++] = Int32GetDatum(is_set ? 1 << meta->lg_base : 0);
 	values[i++] = Float8GetDatum(meta->false_positive_rate);
+	values[i++] = CStringGetTextDatum(bx_options_keys_name(meta->keys));
 	values[i++] = Int64GetDatum(!is_set ? 0 : (int64)
 								bx_geometry_ranges(RelationGetNumberOfBlocks(inspection.heap),
 												   meta->lg_base));
@@ -399,57 +402,100 @@ find_hasher(Relation heap, Relation index, int attnum, Oid type,
 }
 
 /*
- * Computes the keys of the value that is looked for; for NULL this is the
- * marker.  The value belongs to the caller, and is hashed as in a search by
- * the caller.  Returns the number of keys.
+ * Adds the condition that an index column has a value, or is NULL.  The value
+ * belongs to the caller, and is hashed as in a search by the caller.
  */
-static int
-hash_value(FunctionCallInfo fcinfo, Relation heap, Relation index, int attnum,
-		   uint64 **keys)
+static void
+add_value(const Inspection *inspection, int attnum, Oid type, Datum value,
+		  bool isnull, BxQuery *query)
 {
-	Oid			type = get_fn_expr_argtype(fcinfo->flinfo, 1);
+	Relation	index = inspection->index;
 	BxHasher	hasher;
+	uint64	   *keys;
+	int			n;
 
-	if (attnum < 1 || attnum > IndexRelationGetNumberOfKeyAttributes(index))
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("index \"%s\" has no column %d",
-						RelationGetRelationName(index), attnum)));
 	if (!OidIsValid(type))
 		elog(ERROR, "could not determine the type of the key");
-	if (!find_hasher(heap, index, attnum, type, &hasher))
+	if (!find_hasher(inspection->heap, index, attnum, type, &hasher))
 		ereport(ERROR,
 				(errcode(ERRCODE_DATATYPE_MISMATCH),
 				 errmsg("a key of type %s cannot be looked for in column %d of index \"%s\", which is of type %s",
 						format_type_be(type), attnum,
 						RelationGetRelationName(index),
-						format_type_be(type_of_values(heap, index, attnum)))));
-	if (hasher.extractor && !PG_ARGISNULL(1))
-		return bx_extract_keys(&hasher, PG_GETARG_DATUM(1), keys);
-	*keys = palloc(sizeof(uint64));
-	**keys = PG_ARGISNULL(1) ? bx_hash_marker(attnum, true) :
-		bx_hasher_key(&hasher, PG_GETARG_DATUM(1));
-	return 1;
+						format_type_be(type_of_values(inspection->heap, index,
+													  attnum)))));
+	if (hasher.extractor && !isnull)
+	{
+		n = bx_extract_keys(&hasher, value, &keys);
+		bx_query_add_all(query, keys, n);
+		return;
+	}
+	bx_query_start_condition(query, isnull ? 0 : attnum, 1);
+	bx_query_add_element(query, isnull ? bx_hash_marker(attnum, true) :
+						 bx_hasher_key(&hasher, value));
+	bx_query_end_condition(query);
 }
 
 /*
- * Searches for n keys, using the current memory context, and calls found() for
- * the heap pages that may contain them all.
+ * Adds the conditions that the index columns have the values of a row, in the
+ * same order.
  */
 static void
-search_keys(const Inspection *inspection, const uint64 *keys, int n,
-			BxFoundCallback found, void *arg)
+add_row(const Inspection *inspection, Oid type, Datum value, BxQuery *query)
+{
+	int			natts = IndexRelationGetNumberOfKeyAttributes(inspection->index);
+	HeapTupleHeader header;
+	TupleDesc	desc;
+	HeapTupleData tuple;
+	int			column = 0;
+
+	if (!type_is_rowtype(type))
+		ereport(ERROR,
+				(errcode(ERRCODE_DATATYPE_MISMATCH),
+				 errmsg("a key of type %s is not a row", format_type_be(type))));
+	header = DatumGetHeapTupleHeader(value);
+	desc = lookup_rowtype_tupdesc_domain(HeapTupleHeaderGetTypeId(header),
+										 HeapTupleHeaderGetTypMod(header),
+										 false);
+	tuple.t_len = HeapTupleHeaderGetDatumLength(header);
+	ItemPointerSetInvalid(&tuple.t_self);
+	tuple.t_tableOid = InvalidOid;
+	tuple.t_data = header;
+	for (int i = 0; i < desc->natts; i++)
+	{
+		Form_pg_attribute att = TupleDescAttr(desc, i);
+		bool		isnull;
+		Datum		part = heap_getattr(&tuple, i + 1, desc, &isnull);
+
+		if (att->attisdropped)
+			continue;
+		if (column++ < natts)
+			add_value(inspection, column, att->atttypid, part, isnull, query);
+	}
+	ReleaseTupleDesc(desc);
+	if (column != natts)
+		ereport(ERROR,
+				(errcode(ERRCODE_DATATYPE_MISMATCH),
+				 errmsg("the row has %d values, but index \"%s\" has %d columns",
+						column, RelationGetRelationName(inspection->index),
+						natts)));
+}
+
+/*
+ * Searches for the rows that match a query, using the current memory context,
+ * and calls found() for the heap pages that may contain them.
+ */
+static void
+search_for(const Inspection *inspection, const BxQuery *query,
+		   BxFoundCallback found, void *arg)
 {
 	BxSearch	search = {0};
-	BxQuery		query;
 
 	if (!bx_geometry_get(inspection->index, &search.geometry))
 		return;
-	bx_query_init(&query, 1);
-	bx_query_add_all(&query, keys, n);
 	search.index = inspection->index;
 	search.snapshot = GetActiveSnapshot();
-	search.query = &query;
+	search.query = query;
 	search.heap_blocks = RelationGetNumberOfBlocks(inspection->heap);
 	search.found = found;
 	search.arg = arg;
@@ -468,13 +514,18 @@ show_range(void *arg, BlockNumber first, uint32 npages)
 	tuplestore_putvalues(inspection->rows, inspection->tupdesc, values, nulls);
 }
 
-/* Returns the heap pages that a search for a key would read. */
+/*
+ * Returns the heap pages that a search for a value of a column would read, or
+ * a search for the values of all columns if the column number is 0.
+ */
 Datum
 bloomidx_probe(PG_FUNCTION_ARGS)
 {
+	Oid			type = get_fn_expr_argtype(fcinfo->flinfo, 1);
+	int			attnum = PG_GETARG_INT32(2);
 	Inspection	inspection;
-	uint64	   *keys;
-	int			n;
+	BxQuery		query;
+	int			natts;
 
 	/* only the key may be NULL */
 	if (PG_ARGISNULL(0) || PG_ARGISNULL(2))
@@ -482,10 +533,26 @@ bloomidx_probe(PG_FUNCTION_ARGS)
 				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
 				 errmsg("index and column number must not be null")));
 	begin_inspection(&inspection, PG_GETARG_OID(0), true);
-	n = hash_value(fcinfo, inspection.heap, inspection.index,
-				   PG_GETARG_INT32(2), &keys);
+	natts = IndexRelationGetNumberOfKeyAttributes(inspection.index);
+	if (attnum < 0 || attnum > natts)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("index \"%s\" has no column %d",
+						RelationGetRelationName(inspection.index), attnum)));
+	if (attnum == 0 && PG_ARGISNULL(1))
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				 errmsg("a row of values for all columns must not be null")));
+	bx_query_init(&query, natts);
+	if (attnum == 0)
+		add_row(&inspection, type, PG_GETARG_DATUM(1), &query);
+	else
+		add_value(&inspection, attnum, type, PG_GETARG_DATUM(1),
+				  PG_ARGISNULL(1), &query);
 	begin_rows(&inspection, fcinfo);
-	search_keys(&inspection, keys, n, show_range, &inspection);
+	search_for(&inspection,
+			   bx_query_for_filters(&query, natts, inspection.meta.keys),
+			   show_range, &inspection);
 	end_inspection(&inspection);
 	return (Datum) 0;
 }
@@ -528,11 +595,14 @@ search_in_vain(Inspection *inspection, int probes, Matches *matches)
 	for (int i = 0; i < probes; i++)
 	{
 		uint64		key;
+		BxQuery		query;
 
 		CHECK_FOR_INTERRUPTS();
 		if (!pg_strong_random(&key, sizeof(key)))
 			elog(ERROR, "could not generate a random number");
-		search_keys(inspection, &key, 1, count_match, matches);
+		bx_query_init(&query, 1);
+		bx_query_add_all(&query, &key, 1);
+		search_for(inspection, &query, count_match, matches);
 		MemoryContextReset(cxt);
 	}
 	MemoryContextSwitchTo(oldcxt);

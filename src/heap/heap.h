@@ -28,7 +28,8 @@ typedef void (*BxRangeCallback) (void *arg, uint32 range, double done,
 								 const uint64 *keys, Size nkeys, bool doubt);
 extern IndexInfo *bx_heapscan_index_info(Relation index);
 extern BxHeapScan *bx_heapscan_begin(Relation heap, Relation index,
-									 IndexInfo *indexInfo, Size memory);
+									 IndexInfo *indexInfo, uint8 keys,
+									 Size memory);
 extern void bx_heapscan_set_snapshot(BxHeapScan *scan, Snapshot snapshot);
 extern void bx_heapscan_set_nowait(BxHeapScan *scan);
 extern void bx_heapscan_block(BxHeapScan *scan, BlockNumber blkno);

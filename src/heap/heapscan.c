@@ -73,6 +73,7 @@ struct BxHeapScan
 	Relation	index;
 	IndexInfo  *indexInfo;
 	int			natts;
+	uint8		which;			/* BX_KEYS_xxx */
 	bool		computed;		/* the index has an expression or a predicate */
 	bool		direct;			/* read columns from the tuple, not through
 								 * the slot */
@@ -106,8 +107,12 @@ struct BxHeapScan
 	bool		seen_not_null[INDEX_MAX_KEYS];
 };
 
-/* maximum number of keys of one page, if no column extracts */
-#define MAX_KEYS_PER_PAGE(scan)		((Size) MaxHeapTuplesPerPage * (scan)->natts)
+/*
+ * maximum number of keys of one page, if no column extracts; one of a row is
+ * the combined key
+ */
+#define MAX_KEYS_PER_PAGE(scan)		((Size) MaxHeapTuplesPerPage * \
+									 ((scan)->natts + 1))
 
 /*
  * Memory per key: 8 bytes for the key itself, and up to 4 slots of the hash
@@ -170,13 +175,14 @@ bx_heapscan_index_info(Relation index)
 }
 
 /*
- * Begins a scan.  "memory" is its memory budget in bytes.  The caller keeps
+ * Begins a scan for the keys that BX_KEYS_xxx "keys" says.  "memory" is its
+ * memory budget in bytes.  The caller keeps
  * heap, index and indexInfo alive until bx_heapscan_end(), and has the heap
  * locked.
  */
 BxHeapScan *
 bx_heapscan_begin(Relation heap, Relation index, IndexInfo *indexInfo,
-				  Size memory)
+				  uint8 keys, Size memory)
 {
 	BxHeapScan *scan = palloc0(sizeof(BxHeapScan));
 
@@ -184,6 +190,7 @@ bx_heapscan_begin(Relation heap, Relation index, IndexInfo *indexInfo,
 	scan->index = index;
 	scan->indexInfo = indexInfo;
 	scan->natts = IndexRelationGetNumberOfKeyAttributes(index);
+	scan->which = keys;
 	scan->computed = indexInfo->ii_Expressions != NIL ||
 		indexInfo->ii_Predicate != NIL;
 	scan->direct = is_direct(scan);
@@ -496,11 +503,26 @@ add_value(BxHeapScan *scan, int i, Datum value, bool isnull)
 	}
 }
 
+/*
+ * Completes the keys of a row, which are in keys[] from "first" on.  If the
+ * range is in doubt because a value could not be used, the combined key is
+ * missing.
+ */
+static inline void
+finish_row(BxHeapScan *scan, Size first)
+{
+	if (scan->which != BX_KEYS_EACH)
+		scan->nkeys = first + bx_hash_finish_row(scan->which, scan->natts,
+												 scan->keys + first,
+												 scan->nkeys - first);
+}
+
 /* Adds the keys of a tuple of an index without expressions and predicate. */
 static inline void
 add_plain_tuple(BxHeapScan *scan, HeapTuple tuple, Usability usability)
 {
 	TupleDesc	desc = RelationGetDescr(scan->heap);
+	Size		first = scan->nkeys;
 
 	for (int i = 0; i < scan->natts; i++)
 	{
@@ -515,6 +537,7 @@ add_plain_tuple(BxHeapScan *scan, HeapTuple tuple, Usability usability)
 		else
 			scan->doubt = true;
 	}
+	finish_row(scan, first);
 	if (usability == USE_ALL)
 		scan->index_tuples++;
 }
@@ -528,6 +551,7 @@ add_computed_tuple(BxHeapScan *scan, Usability usability)
 {
 	Datum		values[INDEX_MAX_KEYS];
 	bool		isnull[INDEX_MAX_KEYS];
+	Size		first = scan->nkeys;
 
 	if (usability != USE_ALL)
 	{
@@ -539,6 +563,7 @@ add_computed_tuple(BxHeapScan *scan, Usability usability)
 	FormIndexDatum(scan->indexInfo, scan->slot, scan->estate, values, isnull);
 	for (int i = 0; i < scan->natts; i++)
 		add_value(scan, i, values[i], isnull[i]);
+	finish_row(scan, first);
 	scan->index_tuples++;
 }
 

@@ -492,7 +492,7 @@ add_operands(BxQuery *query, BxHasher *hasher, StrategyNumber strategy,
 bool
 bx_extract_condition(BxQuery *query, BxHasher *hasher, ScanKey key)
 {
-	bx_query_start_condition(query, 1);
+	bx_query_start_condition(query, key->sk_attno, 1);
 	if (key->sk_flags & SK_SEARCHARRAY)
 		add_operands(query, hasher, key->sk_strategy,
 					 DatumGetArrayTypeP(key->sk_argument));

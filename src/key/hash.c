@@ -12,6 +12,10 @@
  * int4_column = 5::bigint finds its row.  The result is mixed with the column
  * number, so that equal values in two columns have different keys.
  *
+ * The combined key of a row is a hash of the keys of its columns, in their
+ * order.  So values that are equal in every column, whatever their types, have
+ * equal combined keys.
+ *
  * The filters on disk depend on all of this: a change requires a new
  * BX_HASH_VERSION.  XXH3 has been stable since xxHash 0.8.0.
  *
@@ -56,7 +60,8 @@ typedef enum KeyKind
 	KEY_NULL = 2,
 	KEY_NOT_NULL = 3,
 	KEY_NULL_ELEMENT = 4,		/* a part of the value is NULL */
-	KEY_EMPTY = 5				/* the value has no parts */
+	KEY_EMPTY = 5,				/* the value has no parts */
+	KEY_COMBINED = 6			/* all columns; the column number is 0 */
 } KeyKind;
 
 /* XXH3 of an integer as eight little-endian bytes. */
@@ -487,7 +492,7 @@ void
 bx_hash_row_alloc(int natts, BxRowKeys *row)
 {
 	row->nkeys = row->nvalues = 0;
-	row->allocated = 2 * natts;
+	row->allocated = 2 * natts + 1; /* one for the combined key */
 	row->keys = palloc(sizeof(uint64) * row->allocated);
 }
 
@@ -517,11 +522,49 @@ append_extracted(BxHasher *hasher, Datum value, int more, BxRowKeys *row)
 }
 
 /*
- * Computes the keys of a row: first the keys of the values that are not NULL,
- * then a marker for each column.  See bx_hasher_key() about locks.
+ * Returns the number of keys, without markers, of a row of plain columns none
+ * of which is NULL.
+ */
+int
+bx_hash_keys_per_row(int natts, uint8 keys)
+{
+	return (keys & BX_KEYS_EACH ? natts : 0) + (keys & BX_KEYS_ALL ? 1 : 0);
+}
+
+/* Returns the combined key of n columns with the given keys. */
+uint64
+bx_hash_combine(const uint64 *keys, int n)
+{
+	uint64		hash = column_seed(0, KEY_COMBINED);
+
+	for (int i = 0; i < n; i++)
+		hash = bx_hash_mix(hash, keys[i]);
+	return hash;
+}
+
+/*
+ * Replaces keys[], the n keys of the values of a row that are not NULL, by
+ * the keys that the filters contain, and returns their number.  keys[] has
+ * room for one more.  A row in which a column is NULL has no combined key, because no
+ * equality on all columns matches the row.
+ */
+int
+bx_hash_finish_row(uint8 which, int natts, uint64 *keys, int n)
+{
+	int			kept = which & BX_KEYS_EACH ? n : 0;
+
+	if (which & BX_KEYS_ALL && n == natts)
+		keys[kept++] = bx_hash_combine(keys, n);
+	return kept;
+}
+
+/*
+ * Computes the keys of a row: first the keys of the values that are not NULL
+ * and the combined key, as "which" (BX_KEYS_xxx) says, then a marker for each
+ * column.  See bx_hasher_key() about locks.
  */
 void
-bx_hash_row(BxHasher *hashers, int natts, const Datum *values,
+bx_hash_row(BxHasher *hashers, int natts, uint8 which, const Datum *values,
 			const bool *isnull, BxRowKeys *row)
 {
 	row->nvalues = 0;
@@ -534,6 +577,7 @@ bx_hash_row(BxHasher *hashers, int natts, const Datum *values,
 		else
 			row->keys[row->nvalues++] = bx_hasher_key(&hashers[i], values[i]);
 	}
+	row->nvalues = bx_hash_finish_row(which, natts, row->keys, row->nvalues);
 	row->nkeys = row->nvalues;
 	for (int i = 0; i < natts; i++)
 		row->keys[row->nkeys++] = bx_hash_marker(i + 1, isnull[i]);

@@ -18,6 +18,7 @@
 
 #include "../compat.h"
 #include "../filter/filter.h"
+#include "../storage/format.h"
 
 /*
  * Support functions of an operator class.  A plain class has only the hash
@@ -71,10 +72,11 @@ typedef struct BxHasher
 } BxHasher;
 
 /*
- * The keys of a heap row: first the keys of the values that are not NULL
- * (nvalues), then one marker for each column, which states whether the column
- * is NULL.  A value of a plain column has one key, and a value of an
- * extracting column has any number of keys, at least one.
+ * The keys of a heap row: first the keys of the values that are not NULL and
+ * the combined key (nvalues), then one marker for each column, which states
+ * whether the column is NULL.  A value of a plain column has one key, and a
+ * value of an extracting column has any number of keys, at least one.  Which
+ * of them a row has depends on the option "keys"; see bx_hash_finish_row().
  */
 typedef struct BxRowKeys
 {
@@ -114,9 +116,13 @@ typedef struct BxClause
  * key of the row, and a condition with clauses if it meets at least one of
  * the clauses.
  *
+ * A query as scan keys or bloomidx_probe() state it has conditions on single
+ * columns.  bx_query_for_filters() makes of it the query for the filters, which
+ * contain other keys if option "keys" says so.
+ *
  * The elements of a condition are contiguous.  In a condition without clauses
  * they are in ascending order of their keys, and distinct.  Conditions are in
- * the order of the scan keys.  Every condition has at least one element: a
+ * the order of the scan keys, except in a query for the filters.  Every condition has at least one element: a
  * condition without elements cannot be met, and then no query is made.
  */
 typedef struct BxElement
@@ -128,6 +134,9 @@ typedef struct BxElement
 
 typedef struct BxCondition
 {
+	int			attno;			/* column whose values have the elements as
+								 * keys; 0 if they are markers or combined
+								 * keys */
 	int			first;			/* index of its first element */
 	int			n;
 	int			nclauses;
@@ -191,6 +200,13 @@ bx_hasher_same(const BxHasher *hasher, Datum a, Datum b)
 }
 
 /*
+ * Lists of values for all columns are multiplied out to combined keys if there
+ * are at most this many of them.  Each is looked for as a single value is, so
+ * the number bounds the time of a search, and 16 bytes of memory for each.
+ */
+#define BX_MAX_COMBINED		16384
+
+/*
  * Tests a fixed set of ranges for a key: sets result[i] to 1 if range i may
  * contain the key, else to 0.
  */
@@ -204,8 +220,12 @@ extern uint64 bx_hash_marker(int attno, bool isnull);
 extern uint64 bx_hasher_null_element(const BxHasher *hasher);
 extern uint64 bx_hasher_empty_value(const BxHasher *hasher);
 extern void bx_hash_row_alloc(int natts, BxRowKeys *row);
-extern void bx_hash_row(BxHasher *hashers, int natts, const Datum *values,
-						const bool *isnull, BxRowKeys *row);
+extern int	bx_hash_keys_per_row(int natts, uint8 keys);
+extern uint64 bx_hash_combine(const uint64 *keys, int n);
+extern int	bx_hash_finish_row(uint8 which, int natts, uint64 *keys, int n);
+extern void bx_hash_row(BxHasher *hashers, int natts, uint8 which,
+						const Datum *values, const bool *isnull,
+						BxRowKeys *row);
 extern uint64 bx_hash_bytes(const char *data, Size len, uint64 seed);
 extern uint64 bx_hash_mix(uint64 before, uint64 hash);
 extern uint64 bx_hash_bpchar(const BpChar *value, Oid collation, uint64 seed);
@@ -226,13 +246,16 @@ extern bool bx_text_is_fragmented(Relation index, int attno);
 
 /* query.c */
 extern void bx_query_init(BxQuery *query, int max_conditions);
-extern void bx_query_start_condition(BxQuery *query, int max_elements);
+extern void bx_query_start_condition(BxQuery *query, int attno,
+									 int max_elements);
 extern void bx_query_add_element(BxQuery *query, uint64 key);
 extern bool bx_query_end_condition(BxQuery *query);
 extern BxClause *bx_query_add_clause(BxQuery *query);
 extern void bx_query_reserve(BxQuery *query, int n);
 extern bool bx_query_end_clauses(BxQuery *query);
 extern void bx_query_add_all(BxQuery *query, const uint64 *keys, int n);
+extern const BxQuery *bx_query_for_filters(const BxQuery *query, int natts,
+										   uint8 which);
 extern Size bx_query_scratch_masks(const BxQuery *query);
 extern void bx_query_match_masks(const BxQuery *query, const int *elements,
 								 int n, const BxMask *masks, BxMask *scratch,

@@ -49,13 +49,17 @@ bx_query_reserve(BxQuery *query, int n)
 		query->elements = repalloc_huge(query->elements, size);
 }
 
-/* Starts the next condition, which will have at most max_elements elements. */
+/*
+ * Starts the next condition, which will have at most max_elements elements.
+ * See BxCondition about attno.
+ */
 void
-bx_query_start_condition(BxQuery *query, int max_elements)
+bx_query_start_condition(BxQuery *query, int attno, int max_elements)
 {
 	BxCondition *condition = &query->conditions[query->nconditions];
 
 	bx_query_reserve(query, Max(max_elements, 1));
+	condition->attno = attno;
 	condition->first = query->nelements;
 	condition->nclauses = 0;
 	condition->clauses = NULL;
@@ -147,7 +151,7 @@ bx_query_add_all(BxQuery *query, const uint64 *keys, int n)
 {
 	BxClause   *clause;
 
-	bx_query_start_condition(query, n);
+	bx_query_start_condition(query, 0, n);
 	clause = bx_query_add_clause(query);
 	clause->required = palloc_extended(sizeof(int) * n, MCXT_ALLOC_HUGE);
 	for (int i = 0; i < n; i++)
@@ -156,6 +160,114 @@ bx_query_add_all(BxQuery *query, const uint64 *keys, int n)
 		bx_query_add_element(query, keys[i]);
 	}
 	(void) bx_query_end_clauses(query);
+}
+
+/*
+ * Chooses for each column the condition on its values that has the fewest
+ * elements.  Returns the number of combinations of their elements; 0 if there
+ * is a column without a condition.
+ */
+static double
+choose_combined(const BxQuery *query, int natts, const BxCondition **chosen)
+{
+	double		product = 1;
+
+	memset(chosen, 0, sizeof(*chosen) * natts);
+	for (int c = 0; c < query->nconditions; c++)
+	{
+		const BxCondition *condition = &query->conditions[c];
+		const BxCondition **best;
+
+		if (condition->attno == 0)
+			continue;
+		best = &chosen[condition->attno - 1];
+		if (*best == NULL || condition->n < (*best)->n)
+			*best = condition;
+	}
+	for (int i = 0; i < natts; i++)
+		product *= chosen[i] == NULL ? 0 : chosen[i]->n;
+	return product;
+}
+
+/*
+ * Adds a condition whose elements are the combined keys of all combinations of
+ * the elements of n conditions.
+ */
+static void
+add_combined(BxQuery *query, const BxQuery *from,
+			 const BxCondition **conditions, int n, int combinations)
+{
+	uint64		keys[INDEX_MAX_KEYS];
+
+	bx_query_start_condition(query, 0, combinations);
+	for (int i = 0; i < combinations; i++)
+	{
+		int			rest = i;
+
+		for (int j = 0; j < n; j++)
+		{
+			keys[j] = from->elements[conditions[j]->first +
+									 rest % conditions[j]->n].key;
+			rest /= conditions[j]->n;
+		}
+		bx_query_add_element(query, bx_hash_combine(keys, n));
+	}
+	bx_query_end_condition(query);
+}
+
+/*
+ * Adds the conditions of a query, with a weaker one in place of each condition
+ * on the values of a column: the column is not NULL.
+ */
+static void
+add_markers(BxQuery *query, const BxQuery *from)
+{
+	for (int c = 0; c < from->nconditions; c++)
+	{
+		const BxCondition *condition = &from->conditions[c];
+
+		bx_query_start_condition(query, 0, condition->n);
+		if (condition->attno > 0)
+			bx_query_add_element(query, bx_hash_marker(condition->attno, false));
+		for (int i = 0; i < condition->n && condition->attno == 0; i++)
+			bx_query_add_element(query,
+								 from->elements[condition->first + i].key);
+		bx_query_end_condition(query);
+	}
+}
+
+/*
+ * Returns the query that the filters of an index answer, in place of a query
+ * with conditions on single columns: every row that matches the query also
+ * matches the result.  "which" (BX_KEYS_xxx) says which keys of a row the
+ * filters contain.
+ *
+ * If all columns have conditions on their values, the combined key is looked
+ * for, and nothing else: the columns' own keys and markers would exclude
+ * little more.  Otherwise the query itself is returned, if the filters contain
+ * its keys.  If they do not, only markers are left to look for.
+ */
+const BxQuery *
+bx_query_for_filters(const BxQuery *query, int natts, uint8 which)
+{
+	const BxCondition *chosen[INDEX_MAX_KEYS];
+	double		combinations;
+	BxQuery    *result;
+
+	if (!(which & BX_KEYS_ALL))
+		return query;
+	combinations = choose_combined(query, natts, chosen);
+	if (combinations > BX_MAX_COMBINED)
+		combinations = 0;
+	if (combinations == 0 && (which & BX_KEYS_EACH))
+		return query;
+	result = palloc(sizeof(BxQuery));
+	bx_query_init(result, query->nconditions);
+	if (combinations > 0)
+		add_combined(result, query, chosen, natts, (int) combinations);
+	else
+		add_markers(result, query);
+	return result;
 }
 
 /* Returns how many masks bx_query_match_masks() needs as scratch memory. */

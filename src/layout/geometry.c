@@ -38,8 +38,18 @@ bx_geometry_remember(Relation index, const BxGeometry *geometry, Size size)
 	index->rd_amcache = copy;
 }
 
+/* Sets *geometry according to the metapage, whose lg_base is set. */
+void
+bx_geometry_of(const BxMetaPageData *meta, BxGeometry *geometry)
+{
+	memset(geometry, 0, sizeof(*geometry));
+	geometry->layout = meta->layout;
+	geometry->lg_base = meta->lg_base;
+	geometry->keys = meta->keys;
+}
+
 /*
- * Gets the layout and log2 of pages per range.  Returns false if lg_base is
+ * Gets the layout, log2 of pages per range and the keys of a row.  Returns false if lg_base is
  * not set, that is, if pages_per_range is automatic and the index has never
  * had a key.
  */
@@ -56,9 +66,7 @@ bx_geometry_get(Relation index, BxGeometry *geometry)
 	bx_meta_read(index, &meta);
 	if (meta.lg_base == BX_LG_BASE_UNSET)
 		return false;
-	memset(geometry, 0, sizeof(*geometry));
-	geometry->layout = meta.layout;
-	geometry->lg_base = meta.lg_base;
+	bx_geometry_of(&meta, geometry);
 	bx_geometry_remember(index, geometry, sizeof(*geometry));
 	return true;
 }

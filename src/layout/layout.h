@@ -35,6 +35,7 @@ typedef struct BxGeometry
 {
 	uint8		layout;			/* BX_LAYOUT_xxx */
 	uint8		lg_base;		/* log2 of pages per range */
+	uint8		keys;			/* BX_KEYS_xxx */
 	bool		has_more;		/* rd_amcache holds the layout's larger struct */
 } BxGeometry;
 
@@ -137,6 +138,7 @@ typedef struct BxBuild
 	Relation	heap;
 	Relation	index;
 	IndexInfo  *indexInfo;
+	uint8		keys;			/* BX_KEYS_xxx */
 	bool		is_leader;
 	BlockNumber heap_blocks;
 	Size		memory;			/* memory budget in bytes */
@@ -162,6 +164,7 @@ typedef struct BxRepair
 	Relation	heap;
 	Relation	index;
 	IndexInfo  *indexInfo;		/* NULL if !may_rebuild */
+	uint8		keys;			/* BX_KEYS_xxx */
 	BufferAccessStrategy strategy;
 	Size		memory;			/* memory budget in bytes */
 	bool		in_vacuum;		/* true in VACUUM, false in
@@ -255,6 +258,7 @@ typedef struct BxTableModel
 {
 	double		heap_pages;
 	double		rows;			/* rows that the index would contain */
+	uint8		key_kinds;		/* BX_KEYS_xxx */
 	int			ncolumns;
 	struct BxColumnModel *columns;
 
@@ -276,7 +280,9 @@ typedef struct BxInsert
 	int			natts;
 	BxHasher   *hashers;		/* one for each column */
 	BxRowKeys	row;
-	double		keys_per_row;	/* keys of the row's values, at least natts */
+	uint8		keys;			/* BX_KEYS_xxx */
+	double		keys_per_row;	/* keys of the row's values, at least
+								 * bx_hash_keys_per_row() */
 } BxInsert;
 
 /* What the planner knows about an index. */
@@ -407,6 +413,7 @@ typedef struct BxLayout
 } BxLayout;
 
 /* geometry.c */
+extern void bx_geometry_of(const BxMetaPageData *meta, BxGeometry *geometry);
 extern bool bx_geometry_get(Relation index, BxGeometry *geometry);
 extern void bx_geometry_remember(Relation index, const BxGeometry *geometry,
 								 Size size);

@@ -52,7 +52,7 @@ bx_repair_scan_ranges(BxRepair *repair, uint8 lg_base, uint64 first, uint64 n,
 	BxHeapScan *scan;
 
 	scan = bx_heapscan_begin(repair->heap, repair->index, repair->indexInfo,
-							 repair->memory / 8);
+							 repair->keys, repair->memory / 8);
 	if (repair->in_vacuum)
 		bx_heapscan_set_nowait(scan);
 	bx_heapscan_ranges(scan, lg_base, first, Min(first + n, end), heap_blocks,
@@ -270,12 +270,15 @@ bx_repair_index(const BxLayout *layout, Relation heap, Relation index,
 				int message_level, BxRepair *repair)
 {
 	int			memory_kb = maintenance_work_mem;
+	BxMetaPageData meta;
 
 	if (bx_is_autovacuum() && autovacuum_work_mem != -1)
 		memory_kb = autovacuum_work_mem;
+	bx_meta_read(index, &meta);
 	memset(repair, 0, sizeof(*repair));
 	repair->heap = heap;
 	repair->index = index;
+	repair->keys = meta.keys;
 	repair->strategy = strategy;
 	repair->memory = (Size) memory_kb * 1024;
 	repair->in_vacuum = in_vacuum;

@@ -347,6 +347,7 @@ bx_create_segment(Relation index, Relation heap, ItemPointer tid,
 	BxMetaPageData meta;
 	BxTopPageData top;
 	BxNode		node = {.level = BX_LEVEL_SEGMENT};
+	int			natts = IndexRelationGetNumberOfKeyAttributes(index);
 	double		keys_per_page;
 	double		keys;
 	uint32		partition;
@@ -367,7 +368,7 @@ bx_create_segment(Relation index, Relation heap, ItemPointer tid,
 	if (keys == 0)
 		keys = Min(keys_per_page * (1 << meta.lg_base),
 				   bx_filter_capacity(meta.false_positive_rate, BX_SLICE_ROWS) *
-				   (keys_per_row > IndexRelationGetNumberOfKeyAttributes(index) ?
+				   (keys_per_row > bx_hash_keys_per_row(natts, meta.keys) ?
 					MAX_FIRST_SLICES_EXTRACTED : MAX_FIRST_SLICES));
 	if (!bx_dir_read_top(index, partition, &top))
 	{

@@ -150,8 +150,7 @@ load_cache(Relation index, uint32 nregions)
 
 	/* build it here: a failure must not leave an incomplete cache entry */
 	cache = palloc0(size);
-	cache->geometry.layout = meta.layout;
-	cache->geometry.lg_base = meta.lg_base;
+	bx_geometry_of(&meta, &cache->geometry);
 	cache->geometry.has_more = true;
 	cache->nregions = nregions;
 	for (uint32 r = 0; r < nregions; r++)

@@ -22,9 +22,9 @@
 
 #define BX_MAGIC			0x42784958	/* "BxIX" */
 #ifdef BX_SMALL_PARTITIONS
-#define BX_FORMAT_VERSION	0x10003
+#define BX_FORMAT_VERSION	0x10004
 #else
-#define BX_FORMAT_VERSION	3
+#define BX_FORMAT_VERSION	4
 #endif
 
 /*
@@ -312,6 +312,14 @@ typedef struct BxRegionPageData
 #define BX_LAYOUT_PARTITIONED	1
 #define BX_LAYOUT_BLOCK			2
 
+/*
+ * The keys of a row in addition to its markers: a key for each column, a
+ * combined key of all columns, or both.  The values are flags.
+ */
+#define BX_KEYS_EACH			0x01
+#define BX_KEYS_ALL				0x02
+#define BX_KEYS_BOTH			(BX_KEYS_EACH | BX_KEYS_ALL)
+
 /* lg_base while pages_per_range is automatic and the index has no keys. */
 #define BX_LG_BASE_UNSET		0xFF
 #define BX_MAX_LG_BASE			8
@@ -397,7 +405,8 @@ typedef struct BxMetaPageData
 	uint16		hash_version;
 	uint8		layout;			/* BX_LAYOUT_xxx */
 	uint8		lg_base;		/* log2 of pages per range; frozen once set */
-	uint32		reserved;
+	uint8		keys;			/* BX_KEYS_xxx */
+	uint8		reserved[3];
 	double		false_positive_rate;
 	BxStats		stats;
 	union

@@ -15,7 +15,7 @@
 
 /* Initializes the metapage of an index without keys. */
 void
-bx_meta_init(Page page, uint8 layout, double rate, uint8 lg_base)
+bx_meta_init(Page page, uint8 layout, uint8 keys, double rate, uint8 lg_base)
 {
 	BxMetaPageData *meta;
 
@@ -27,6 +27,7 @@ bx_meta_init(Page page, uint8 layout, double rate, uint8 lg_base)
 	meta->hash_version = BX_HASH_VERSION;
 	meta->layout = layout;
 	meta->lg_base = lg_base;
+	meta->keys = keys;
 	meta->false_positive_rate = rate;
 	if (layout == BX_LAYOUT_PARTITIONED)
 		meta->partitioned.next_generation = 1;
@@ -87,6 +88,7 @@ check_meta(Relation index, const BxMetaPageData *meta)
 	check_version(index, "format", meta->version, BX_FORMAT_VERSION);
 	check_version(index, "hash", meta->hash_version, BX_HASH_VERSION);
 	if ((meta->lg_base > BX_MAX_LG_BASE && meta->lg_base != BX_LG_BASE_UNSET) ||
+		meta->keys < BX_KEYS_EACH || meta->keys > BX_KEYS_BOTH ||
 		!(meta->false_positive_rate >= BX_MIN_RATE &&
 		  meta->false_positive_rate <= BX_MAX_RATE) ||
 		!(meta->stats.range_keys >= 0 &&

@@ -55,7 +55,8 @@ extern void bx_page_write_new(Relation index, BlockNumber blkno,
 							  const char *image, bool wal);
 extern void bx_page_set_bits(Relation index, const BxPageBits *pages,
 							 int npages);
-extern void bx_meta_init(Page page, uint8 layout, double rate, uint8 lg_base);
+extern void bx_meta_init(Page page, uint8 layout, uint8 keys, double rate,
+						 uint8 lg_base);
 extern void bx_meta_read(Relation index, BxMetaPageData *meta);
 extern void bx_meta_write(Relation index, const BxMetaPageData *meta);
 
