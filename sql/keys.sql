@@ -88,6 +88,19 @@ INSERT INTO u SELECT i % 100, i FROM generate_series(1, 5000) i;
 INSERT INTO u VALUES (1, NULL), (NULL, 1), (NULL, NULL);
 SELECT * FROM ask_all('u', ARRAY['a = 1 AND b = 101', 'a = 1 AND b = 102', 'a = 1', 'a IS NULL', 'b IS NULL', 'true']);
 
+-- A scan without a condition finds the rows with NULLs, too.
+SET enable_seqscan = off;
+SET enable_bitmapscan = off;
+EXPLAIN (COSTS OFF) SELECT count(*) FROM u;
+SELECT count(*) FROM u;
+CREATE TABLE n (a int, b int);
+CREATE INDEX n_i ON n USING bloomidx (a, b) WITH (layout = :layout, keys = all);
+INSERT INTO n VALUES (1, NULL), (NULL, 1);
+EXPLAIN (COSTS OFF) SELECT count(*) FROM n;
+SELECT count(*) FROM n;
+RESET enable_seqscan;
+RESET enable_bitmapscan;
+
 -- Which queries get which plan, without being forced.
 CREATE FUNCTION plan(query text) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
@@ -100,6 +113,11 @@ ANALYZE t;
 SELECT condition, plan('SELECT * FROM t WHERE ' || condition) FROM unnest(ARRAY['a = 17 AND b = 8', 'a IN (17, 18) AND b IN (7, 8)',
 	'a = 17', 'b = 8', 'a = 17 AND b IS NOT NULL', 'a IN (1, 2, 3)']) condition;
 SELECT uses_index('SELECT * FROM t WHERE b = 8 LIMIT 1', 't_i') AS one, uses_index('SELECT * FROM t WHERE a = 17 AND b = 8 LIMIT 1', 't_i') AS both;
+-- not even in a table of few pages with many rows, in which checking rows by the index seems to be cheap
+CREATE TABLE s AS SELECT i % 100 AS a, i AS b FROM generate_series(1, 10000) i;
+CREATE INDEX s_i ON s USING bloomidx (a, b) WITH (layout = :layout, keys = all);
+ANALYZE s;
+SELECT uses_index('SELECT * FROM s WHERE b = 8', 's_i') AS one, uses_index('SELECT * FROM s WHERE a = 8 AND b = 8', 's_i') AS both;
 -- a nested loop that gives one column only
 CREATE TABLE keys AS SELECT i AS a, i AS b FROM generate_series(1, 3) i;
 ANALYZE keys;
