@@ -255,6 +255,8 @@ add_damage('meta', 'layout', sub { with_field($_[0], 'meta.layout', 99) }, allow
 add_damage('meta', 'other_layout', sub { with_field($_[0], 'meta.layout', $other_layout) });
 add_damage('meta', 'range_keys', sub { replaced($_[0], $format->at('meta.stats.range_keys'), pack('f', 'nan')) });
 add_damage('meta', 'lg_base', sub { with_field($_[0], 'meta.lg_base', 77) });
+add_damage('meta', 'no_keys', sub { with_field($_[0], 'meta.keys', 0) });
+add_damage('meta', 'keys', sub { with_field($_[0], 'meta.keys', 4) });
 # What a later version of bloomidx has written is not damaged, but cannot be read.
 add_damage('meta', 'newer_version', sub { with_field($_[0], 'meta.version', $format->constant('BX_FORMAT_VERSION') + 8) },
 	only => '0A000');

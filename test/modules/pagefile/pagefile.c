@@ -107,6 +107,7 @@ static const struct FormatLine lines[] = {
 	META(hash_version),
 	META(layout),
 	META(lg_base),
+	META(keys),
 	META(false_positive_rate),
 	META(stats.range_keys),
 	META(partitioned.next_generation),
