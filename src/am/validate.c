@@ -409,7 +409,8 @@ validate_collation(Relation index, int attno)
 	Oid			collation = index->rd_indcollation[attno - 1];
 
 	if (bx_extract_is_used(index, attno) &&
-		bx_text_needs_deterministic(index, attno) &&
+		(bx_text_needs_deterministic(index, attno) ||
+		 bx_text_is_fragmented(index, attno)) &&
 		OidIsValid(collation) && !get_collation_isdeterministic(collation))
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),

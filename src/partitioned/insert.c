@@ -724,7 +724,9 @@ select_others(const KeySet *set, const uint64 *keys, int n, uint64 *to)
 
 	for (int i = 0; i < n; i++)
 	{
-		if (set->n == 0 || *find_slot(set, keys[i]) != keys[i])
+		/* the set never contains 0, which marks an empty slot */
+		if (set->n == 0 || keys[i] == 0 ||
+			*find_slot(set, keys[i]) != keys[i])
 			to[selected++] = keys[i];
 	}
 	return selected;
