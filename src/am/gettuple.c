@@ -220,6 +220,8 @@ bxgettuple(IndexScanDesc scan, ScanDirection direction)
 			CHECK_FOR_INTERRUPTS();
 		}
 	} while (next_page(scan, fetch));
+	if (fetch->visible != NULL)
+		bx_visible_reset(fetch->visible);	/* do not keep a page pinned */
 	return false;
 }
 

@@ -191,6 +191,9 @@ may_meet(BxRows *rows, RowTest *test, HeapTuple tuple, TupleDesc desc)
 static bool
 is_inserter_good(BxRows *rows, TransactionId xid)
 {
+	/* a speculative insertion that was withdrawn: the inserter is not known */
+	if (!TransactionIdIsValid(xid))
+		return false;
 	if (!TransactionIdEquals(xid, rows->good_inserter))
 	{
 		if (!TransactionIdIsCurrentTransactionId(xid) &&
