@@ -92,17 +92,10 @@ prepare_hashers(IndexScanDesc scan, BxScan *opaque)
 static void
 add_array(BxQuery *query, ScanKey key, BxHasher *hasher)
 {
-	ArrayType  *array = DatumGetArrayTypeP(key->sk_argument);
-	int16		typlen;
-	bool		typbyval;
-	char		typalign;
 	Datum	   *values;
 	bool	   *nulls;
-	int			n;
+	int			n = bx_query_split_array(key->sk_argument, &values, &nulls);
 
-	get_typlenbyvalalign(ARR_ELEMTYPE(array), &typlen, &typbyval, &typalign);
-	deconstruct_array(array, ARR_ELEMTYPE(array), typlen, typbyval, typalign,
-					  &values, &nulls, &n);
 	bx_query_start_condition(query, key->sk_attno, n);
 	for (int i = 0; i < n; i++)
 	{

@@ -129,10 +129,10 @@ add_matches(BlockSearch *state, uint32 number, uint64 ranges)
 }
 
 /*
- * Searches the pages of the heap's ranges, from search->next_range on.  The number of pages
- * is read after the snapshot was taken, so it includes the pages of all rows
- * that the snapshot sees.  At most one page is locked at a time, in share
- * mode.
+ * Searches the pages of the heap's ranges, from search->next_range on.  The
+ * number of pages is read after the snapshot was taken, so it includes the
+ * pages of all rows that the snapshot sees.  At most one page is locked at a
+ * time, in share mode.
  */
 void
 bx_block_search(BxSearch *search)

@@ -601,7 +601,9 @@ search_in_vain(Inspection *inspection, int probes, Matches *matches)
 		if (!pg_strong_random(&key, sizeof(key)))
 			elog(ERROR, "could not generate a random number");
 		bx_query_init(&query, 1);
-		bx_query_add_all(&query, &key, 1);
+		bx_query_start_condition(&query, 0, 1);
+		bx_query_add_element(&query, key);
+		bx_query_end_condition(&query);
 		search_for(inspection, &query, count_match, matches);
 		MemoryContextReset(cxt);
 	}

@@ -56,8 +56,8 @@ typedef enum Usability
 {
 	USE_ALL,					/* certainly live: everything */
 	USE_TUPLE,					/* only data in the tuple itself */
-	USE_BYTES					/* only data in the tuple, and no function may
-								 * be called */
+	USE_BYTES					/* only data in the tuple, and no function of
+								 * a user may be called */
 } Usability;
 
 /* a version to be indexed */
@@ -175,10 +175,9 @@ bx_heapscan_index_info(Relation index)
 }
 
 /*
- * Begins a scan for the keys that BX_KEYS_xxx "keys" says.  "memory" is its
- * memory budget in bytes.  The caller keeps
- * heap, index and indexInfo alive until bx_heapscan_end(), and has the heap
- * locked.
+ * Begins a scan for the keys of rows that "keys" (BX_KEYS_xxx) specifies.
+ * "memory" is its memory budget in bytes.  The caller keeps heap, index and
+ * indexInfo alive until bx_heapscan_end(), and has the heap locked.
  */
 BxHeapScan *
 bx_heapscan_begin(Relation heap, Relation index, IndexInfo *indexInfo,

@@ -112,8 +112,8 @@ init_test(RowTest *test, Relation index, ScanKey key, const BxHasher *hasher)
 
 /*
  * Prepares to check rows for a scan, whose scan keys correspond to the
- * conditions of the query, and to the hashers, in the same order.  The result is allocated in the
- * current memory context.
+ * conditions of the query, and to the hashers, in the same order.  The result
+ * is allocated in the current memory context.
  */
 BxRows *
 bx_rows_begin(IndexScanDesc scan, Relation heap, const BxQuery *query,

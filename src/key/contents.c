@@ -692,6 +692,21 @@ bx_hash_lock_types(Relation index, int attno, List **locked)
 }
 
 /*
+ * Returns whether a support function of an indexed column is written in a
+ * language other than C or internal.
+ */
+bool
+bx_hash_has_user_functions(Relation index, int attno)
+{
+	for (int proc = 1; proc <= BX_NPROCS; proc++)
+	{
+		if (is_user_code(index_getprocid(index, attno, proc)))
+			return true;
+	}
+	return false;
+}
+
+/*
  * Returns whether computing the keys of an indexed column may run
  * user-defined code: a function in a language other than C or internal, for
  * the values themselves or for contained values.  A C function of another
@@ -709,11 +724,8 @@ bx_hash_runs_user_code(Relation index, int attno, bool wait)
 	TypeVisit	visit = {.lock = !wait};
 	bool		result = true;
 
-	for (int proc = 1; proc <= BX_NPROCS; proc++)
-	{
-		if (is_user_code(index_getprocid(index, attno, proc)))
-			return true;
-	}
+	if (bx_hash_has_user_functions(index, attno))
+		return true;
 	if (visit_rows(&visit, type, 0))
 		result = OidIsValid(find_in_column(index, attno, is_user_code));
 	else

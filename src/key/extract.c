@@ -464,18 +464,12 @@ add_operand(BxQuery *query, BxHasher *hasher, StrategyNumber strategy,
 /* Adds a clause for each element of an array that is not NULL. */
 static void
 add_operands(BxQuery *query, BxHasher *hasher, StrategyNumber strategy,
-			 ArrayType *array)
+			 Datum array)
 {
-	int16		typlen;
-	bool		typbyval;
-	char		typalign;
 	Datum	   *values;
 	bool	   *nulls;
-	int			n;
+	int			n = bx_query_split_array(array, &values, &nulls);
 
-	get_typlenbyvalalign(ARR_ELEMTYPE(array), &typlen, &typbyval, &typalign);
-	deconstruct_array(array, ARR_ELEMTYPE(array), typlen, typbyval, typalign,
-					  &values, &nulls, &n);
 	for (int i = 0; i < n; i++)
 	{
 		CHECK_FOR_INTERRUPTS();
@@ -494,8 +488,7 @@ bx_extract_condition(BxQuery *query, BxHasher *hasher, ScanKey key)
 {
 	bx_query_start_condition(query, key->sk_attno, 1);
 	if (key->sk_flags & SK_SEARCHARRAY)
-		add_operands(query, hasher, key->sk_strategy,
-					 DatumGetArrayTypeP(key->sk_argument));
+		add_operands(query, hasher, key->sk_strategy, key->sk_argument);
 	else
 		add_operand(query, hasher, key->sk_strategy, key->sk_argument);
 	return bx_query_end_clauses(query);

@@ -370,7 +370,8 @@ init_extracting(BxHasher *hasher, Relation index)
 	else
 		hasher->kind = choose_kind_of_type(hasher);
 	hasher->is_fixed = hasher->is_simple = false;
-	hasher->is_stable = !bx_hash_contains_rows(hasher->type);
+	hasher->is_stable = !bx_hash_has_user_functions(index, hasher->attno) &&
+		!bx_hash_contains_rows(hasher->type);
 }
 
 /*
@@ -416,9 +417,8 @@ hash_packed_bytes(Datum value)
 
 /*
  * Returns the key of a value, or of a part of a value if the column extracts.
- * This may call a function of the type, which
- * may detoast, allocate memory and fail.  So no content lock may be held,
- * unless hasher->is_fixed, or hasher->is_simple and the value is neither
+ * This may call a function of the type, which may detoast, allocate memory and
+ * fail.  So no content lock may be held, unless hasher->is_fixed, or hasher->is_simple and the value is neither
  * compressed nor external.
  */
 uint64
@@ -545,8 +545,8 @@ bx_hash_combine(const uint64 *keys, int n)
 /*
  * Replaces keys[], the n keys of the values of a row that are not NULL, by
  * the keys that the filters contain, and returns their number.  keys[] has
- * room for one more.  A row in which a column is NULL has no combined key, because no
- * equality on all columns matches the row.
+ * room for one more.  A row in which a column is NULL has no combined key,
+ * because no equality on all columns matches the row.
  */
 int
 bx_hash_finish_row(uint8 which, int natts, uint64 *keys, int n)

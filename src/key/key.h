@@ -65,8 +65,9 @@ typedef struct BxHasher
 	bool		is_fixed;		/* hashing allocates no memory and cannot fail */
 	bool		is_simple;		/* as is_fixed, unless the value is compressed
 								 * or external */
-	bool		is_stable;		/* hashing does not depend on the definition
-								 * of a composite type */
+	bool		is_stable;		/* hashing calls no function of a user, and
+								 * does not depend on the definition of a
+								 * composite type */
 	BxExtractor *extractor;		/* NULL in a plain column; else values are
 								 * split, and the parts are hashed */
 } BxHasher;
@@ -122,8 +123,9 @@ typedef struct BxClause
  *
  * The elements of a condition are contiguous.  In a condition without clauses
  * they are in ascending order of their keys, and distinct.  Conditions are in
- * the order of the scan keys, except in a query for the filters.  Every condition has at least one element: a
- * condition without elements cannot be met, and then no query is made.
+ * the order of the scan keys, except in a query for the filters.  Every
+ * condition has at least one element: a condition without elements cannot be
+ * met, and then no query is made.
  */
 typedef struct BxElement
 {
@@ -245,6 +247,7 @@ extern bool bx_text_needs_deterministic(Relation index, int attno);
 extern bool bx_text_is_fragmented(Relation index, int attno);
 
 /* query.c */
+extern int	bx_query_split_array(Datum argument, Datum **values, bool **nulls);
 extern void bx_query_init(BxQuery *query, int max_conditions);
 extern void bx_query_start_condition(BxQuery *query, int attno,
 									 int max_elements);
@@ -273,6 +276,7 @@ extern uint64 bx_hash_content(Oid type, Oid collation, Datum value);
 extern bool bx_hash_contains_rows(Oid type);
 extern Oid	bx_hash_unhashable_content(Relation index, int attno);
 extern bool bx_hash_looks_into_values(Relation index, int attno);
+extern bool bx_hash_has_user_functions(Relation index, int attno);
 extern bool bx_hash_runs_user_code(Relation index, int attno, bool wait);
 extern void bx_hash_lock_types(Relation index, int attno, List **locked);
 extern void bx_hash_unlock_types(List *locked);

@@ -14,6 +14,8 @@
 #include "postgres.h"
 
 #include "miscadmin.h"
+#include "utils/array.h"
+#include "utils/lsyscache.h"
 
 #include "key.h"
 
@@ -24,6 +26,25 @@
 #define ST_SCOPE static
 #define ST_DEFINE
 #include "lib/sort_template.h"
+
+/*
+ * Splits the argument of an operator with ANY, an array, into its elements.
+ * Returns their number.
+ */
+int
+bx_query_split_array(Datum argument, Datum **values, bool **nulls)
+{
+	ArrayType  *array = DatumGetArrayTypeP(argument);
+	int16		typlen;
+	bool		typbyval;
+	char		typalign;
+	int			n;
+
+	get_typlenbyvalalign(ARR_ELEMTYPE(array), &typlen, &typbyval, &typalign);
+	deconstruct_array(array, ARR_ELEMTYPE(array), typlen, typbyval, typalign,
+					  values, nulls, &n);
+	return n;
+}
 
 /*
  * Initializes a query without conditions, with room for max_conditions, in

@@ -49,9 +49,9 @@ bx_geometry_of(const BxMetaPageData *meta, BxGeometry *geometry)
 }
 
 /*
- * Gets the layout, log2 of pages per range and the keys of a row.  Returns false if lg_base is
- * not set, that is, if pages_per_range is automatic and the index has never
- * had a key.
+ * Gets the layout, log2 of pages per range and the keys of a row.  Returns
+ * false if lg_base is not set, that is, if pages_per_range is automatic and the
+ * index has never had a key.
  */
 bool
 bx_geometry_get(Relation index, BxGeometry *geometry)

@@ -310,14 +310,15 @@ typedef struct BxSearchCost
  * participants have finished, the leader calls build_publish().
  *
  * build_plan() may set frozen fields of *meta, and returns the number of
- * ranges per unit.  Each unit is built by one participant.  build_add() receives the distinct keys of a range, in
- * ascending order of ranges; a range may be passed in several parts.  "done"
- * is the fraction of the range that is covered so far, and "doubt" means that
- * the filter of the range must match everything.  Ranges without keys are
- * skipped.  build_unit() completes the unit, and may return information to
- * the leader in *result, which is initially zero.  build_publish() makes the
- * units accessible and sets the remaining fields of *meta.  It may write
- * *meta to the metapage; the caller writes *meta afterwards in any case.
+ * ranges per unit.  Each unit is built by one participant.  build_add()
+ * receives the distinct keys of a range, in ascending order of ranges; a range
+ * may be passed in several parts.  "done" is the fraction of the range that is
+ * covered so far, and "doubt" means that the filter of the range must match
+ * everything.  Ranges without keys are skipped.  build_unit() completes the
+ * unit, and may return information to the leader in *result, which is
+ * initially zero.  build_publish() makes the units accessible and sets the
+ * remaining fields of *meta.  It may write *meta to the metapage; the caller
+ * writes *meta afterwards in any case.
  */
 typedef struct BxLayout
 {

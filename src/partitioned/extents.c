@@ -222,9 +222,10 @@ log_last_page(Relation index, BlockNumber nblocks)
 }
 
 /*
- * Finds the named pages.  The caller holds LockPage on the metapage, and
- * *meta is its content, so no inserter has pages that are allocated and not
- * yet published; and only one backend at a time repairs the index.  The caller frees named->bits.
+ * Finds the named pages.  The caller holds LockPage on the metapage, and *meta
+ * is its content, so no inserter has pages that are allocated and not yet
+ * published; and only one backend at a time repairs the index.  The caller
+ * frees named->bits.
  */
 static void
 find_named(Relation index, const BxMetaPageData *meta, NamedBlocks *named)

@@ -432,7 +432,7 @@ insert_key(PartitionedInsert *state, Relation index, Buffer topbuf,
 	return current;
 }
 
-/* A key, and the page of a level that it belongs to. */
+/* A key, and the slice, or the block of a group, that it belongs to. */
 typedef struct PageKey
 {
 	uint32		number;
@@ -569,8 +569,8 @@ unpin_pages(const Target *targets, int first, int end)
 
 /*
  * Sets the bits of keys, which are in the order of their pages, in the pages
- * of one level, or of a shadow, that begin at "start".  Returns false if the directory entry has changed.  No page is
- * read while a lock is held.
+ * of one level, or of a shadow, that begin at "start".  Returns false if the
+ * directory entry has changed.  No page is read while a lock is held.
  */
 static bool
 insert_level(PartitionedInsert *state, Relation index, Buffer topbuf,
@@ -597,6 +597,27 @@ insert_level(PartitionedInsert *state, Relation index, Buffer topbuf,
 	return current;
 }
 
+/*
+ * Returns the keys in the order of the slices, or of the blocks of a group,
+ * that they belong to, out of nparts of them.
+ */
+static PageKey *
+sort_by_page(int level, uint32 nparts, const uint64 *keys, int n)
+{
+	PageKey    *sorted = palloc_extended(sizeof(PageKey) * n,
+										 MCXT_ALLOC_HUGE);
+
+	for (int i = 0; i < n; i++)
+	{
+		sorted[i].key = keys[i];
+		sorted[i].number = bx_filter_slice(bx_filter_level_hash(keys[i],
+																level),
+										   nparts);
+	}
+	sort_page_keys(sorted, n);
+	return sorted;
+}
+
 /* insert_level() for a node, if it has slices. */
 static bool
 insert_node(PartitionedInsert *state, Relation index, Buffer topbuf,
@@ -608,15 +629,7 @@ insert_node(PartitionedInsert *state, Relation index, Buffer topbuf,
 
 	if (node->desc.state != BX_NODE_PRESENT || n == 0)
 		return true;
-	sorted = palloc_extended(sizeof(PageKey) * n, MCXT_ALLOC_HUGE);
-	for (int i = 0; i < n; i++)
-	{
-		sorted[i].key = keys[i];
-		sorted[i].number = bx_filter_slice(bx_filter_level_hash(keys[i],
-																node->level),
-										   node->desc.nslices);
-	}
-	sort_page_keys(sorted, n);
+	sorted = sort_by_page(node->level, node->desc.nslices, keys, n);
 	targets = palloc_extended(sizeof(Target) * n, MCXT_ALLOC_HUGE);
 	for (int i = 0; i < n; i++)
 		locate_key(&targets[i], node, range, sorted[i].key);
@@ -639,15 +652,7 @@ insert_group(PartitionedInsert *state, Relation index, Buffer topbuf,
 
 	if (group->width == 0 || n == 0)
 		return true;
-	sorted = palloc_extended(sizeof(PageKey) * n, MCXT_ALLOC_HUGE);
-	for (int i = 0; i < n; i++)
-	{
-		sorted[i].key = keys[i];
-		sorted[i].number = bx_filter_slice(bx_filter_level_hash(keys[i],
-																BX_LEVEL_GROUP),
-										   group->nblocks);
-	}
-	sort_page_keys(sorted, n);
+	sorted = sort_by_page(BX_LEVEL_GROUP, group->nblocks, keys, n);
 	targets = palloc_extended(sizeof(Target) * n, MCXT_ALLOC_HUGE);
 	for (int i = 0; i < n; i++)
 		locate_group_key(&targets[i], group, partition, sorted[i].key);
@@ -828,8 +833,9 @@ insert_many(BxInsert *insert, Relation heap, ItemPointer tid, Buffer topbuf,
 }
 
 /*
- * Adds the keys of a row to the filters of all levels; see BxLayout.  Call it with no content lock held.  No lock or pin is held
- * on exit.  Creates the segment if it does not exist.
+ * Adds the keys of a row to the filters of all levels; see BxLayout.  Call it
+ * with no content lock held.  No lock or pin is held on exit.  Creates the
+ * segment if it does not exist.
  */
 void
 bx_partitioned_insert(BxInsert *insert, Relation heap, ItemPointer tid,

@@ -188,9 +188,10 @@ extern void bx_create_group(Relation index, uint32 region,
 
 /*
  * The filters of ranges under a summary may have a rate that is higher than
- * false_positive_rate by this factor, but at most BX_SUMMARIZED_RATE.  At 0.002, a lookup reads 0.26 ranges in vain of each
- * segment that it visits, which usually is one; and with 75 keys per range, the
- * filters of a segment need two slices instead of three.
+ * false_positive_rate by this factor, but at most BX_SUMMARIZED_RATE.  At
+ * 0.002, a lookup reads 0.26 ranges in vain of each segment that it visits,
+ * which usually is one; and with 75 keys per range, the filters of a segment
+ * need two slices instead of three.
  */
 #define BX_SUMMARIZED_FACTOR	10
 #define BX_SUMMARIZED_RATE		0.002

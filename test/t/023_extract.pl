@@ -305,7 +305,9 @@ BEGIN
 END $$;
 });
 
+# The companions require bloomidx itself, not a variant of it.
 my %available = map { $_ => 1 } split(/\n/, $node->safe_psql('postgres', 'SELECT name FROM pg_available_extensions'));
+%available = () if ($ENV{BLOOMIDX_EXTENSION} || 'bloomidx') ne 'bloomidx';
 for my $extension (qw(hstore intarray citext pg_trgm))
 {
 	(my $companion = "bloomidx_$extension") =~ s/pg_//;
@@ -385,5 +387,30 @@ for my $name (@names)
 	$hits += $n_hits;
 }
 note "total: $queries queries of extracting classes compared";
+
+# Functions and operators of users in the schema of a companion do not take the place of those of the other extensions.
+$node->safe_psql('postgres', 'CREATE DATABASE squatted');
+$node->safe_psql('squatted', 'CREATE SCHEMA ext; CREATE EXTENSION bloomidx SCHEMA ext');
+foreach my $signature ('bloomidx_hash_key(text, bigint)', 'bloomidx_hash(int4, bigint)')
+{
+	$node->safe_psql('squatted', "CREATE FUNCTION public.$signature RETURNS bigint LANGUAGE sql IMMUTABLE AS 'SELECT 1::bigint'");
+}
+foreach my $extension (grep { $available{$_} } 'hstore', 'intarray', 'citext', 'pg_trgm')
+{
+	(my $companion = "bloomidx_$extension") =~ s/pg_//;
+	next if !$available{$companion};
+	$node->safe_psql('squatted', "CREATE EXTENSION $extension SCHEMA ext");
+	$node->safe_psql('squatted', "CREATE FUNCTION public.citext_hash_extended(ext.citext, bigint) RETURNS bigint LANGUAGE sql IMMUTABLE AS 'SELECT 1::bigint'")
+	  if $extension eq 'citext';
+	$node->safe_psql('squatted', "CREATE OPERATOR public.% (FUNCTION = texteq, LEFTARG = text, RIGHTARG = text)") if $extension eq 'pg_trgm';
+	$node->safe_psql('squatted', "CREATE EXTENSION $companion SCHEMA public");
+	is($node->safe_psql('squatted', q{
+SELECT count(*) FROM pg_amproc WHERE amproc IN (SELECT oid FROM pg_proc
+	WHERE pronamespace = 'public'::regnamespace AND prolang <> (SELECT oid FROM pg_language WHERE lanname = 'c'))}),
+		0, "$companion uses no function of a user");
+	is($node->safe_psql('squatted', q{
+SELECT count(*) FROM pg_amop WHERE amopopr IN (SELECT oid FROM pg_operator WHERE oprnamespace = 'public'::regnamespace)}),
+		0, "$companion uses no operator of a user");
+}
 $node->stop;
 done_testing();
