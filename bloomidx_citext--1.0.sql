@@ -3,20 +3,15 @@
 -- complain if script is sourced in psql, rather than via CREATE EXTENSION
 \echo Use "CREATE EXTENSION bloomidx_citext" to load this file. \quit
 
--- The schemas of the other extensions are written into the names, so that nothing in another schema takes their place.
+-- The script runs as superuser, and others may be able to create objects in the schema of this extension.  So the schemas of
+-- the other extensions are written into the names of their objects, and the names of pg_catalog are qualified.
 DO $do$
-DECLARE
-	definition text := $definition$
-CREATE OPERATOR CLASS citext_ops DEFAULT FOR TYPE {citext}.citext USING bloomidx AS
-	OPERATOR 1 {citext}.= ({citext}.citext, {citext}.citext),
-	FUNCTION 1 {citext}.citext_hash_extended({citext}.citext, bigint)
-$definition$;
-	extension record;
 BEGIN
-	FOR extension IN
-		SELECT extname, nspname FROM pg_catalog.pg_extension, pg_catalog.pg_namespace n WHERE n.oid = extnamespace
-	LOOP
-		definition := replace(definition, '{' || extension.extname || '}', quote_ident(extension.nspname));
-	END LOOP;
-	EXECUTE definition;
+	EXECUTE pg_catalog.format($definition$
+CREATE OPERATOR CLASS citext_ops DEFAULT FOR TYPE %1$I.citext USING bloomidx AS
+	OPERATOR 1 %1$I.= (%1$I.citext, %1$I.citext),
+	FUNCTION 1 %1$I.citext_hash_extended(%1$I.citext, bigint)
+$definition$,
+		(SELECT nspname FROM pg_catalog.pg_extension, pg_catalog.pg_namespace n
+			WHERE n.oid OPERATOR(pg_catalog.=) extnamespace AND extname OPERATOR(pg_catalog.=) 'citext'));
 END $do$;

@@ -9,28 +9,25 @@ CREATE FUNCTION bloomidx_consistent(internal, smallint, _int4, integer,
 AS 'MODULE_PATHNAME', 'bloomidx_consistent_intarray'
 LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
 
--- The schemas of the other extensions are written into the names, so that nothing in another schema takes their place.
+-- The script runs as superuser, and others may be able to create objects in the schema of this extension.  So the schemas of
+-- the other extensions are written into the names of their objects, and the names of pg_catalog are qualified.
 DO $do$
-DECLARE
-	definition text := $definition$
+BEGIN
+	EXECUTE pg_catalog.format($definition$
 CREATE OPERATOR CLASS intarray_ops FOR TYPE _int4 USING bloomidx AS
-	OPERATOR 3 {intarray}.&& (_int4, _int4),
-	OPERATOR 7 {intarray}.@> (_int4, _int4),
-	OPERATOR 20 {intarray}.@@ (_int4, {intarray}.query_int),
-	FUNCTION 1 {bloomidx}.bloomidx_hash(int4, bigint),
+	OPERATOR 3 %1$I.&& (_int4, _int4),
+	OPERATOR 7 %1$I.@> (_int4, _int4),
+	OPERATOR 20 %1$I.@@ (_int4, %1$I.query_int),
+	FUNCTION 1 %2$I.bloomidx_hash(int4, bigint),
 	FUNCTION 2 pg_catalog.ginarrayextract(anyarray, internal, internal),
-	FUNCTION 3 {intarray}.ginint4_queryextract(_int4, internal, smallint, internal,
+	FUNCTION 3 %1$I.ginint4_queryextract(_int4, internal, smallint, internal,
 		internal, internal, internal),
 	FUNCTION 6 bloomidx_consistent(internal, smallint, _int4, integer,
 		internal, internal, internal),
 	STORAGE int4
-$definition$;
-	extension record;
-BEGIN
-	FOR extension IN
-		SELECT extname, nspname FROM pg_catalog.pg_extension, pg_catalog.pg_namespace n WHERE n.oid = extnamespace
-	LOOP
-		definition := replace(definition, '{' || extension.extname || '}', quote_ident(extension.nspname));
-	END LOOP;
-	EXECUTE definition;
+$definition$,
+		(SELECT nspname FROM pg_catalog.pg_extension, pg_catalog.pg_namespace n
+			WHERE n.oid OPERATOR(pg_catalog.=) extnamespace AND extname OPERATOR(pg_catalog.=) 'intarray'),
+		(SELECT nspname FROM pg_catalog.pg_extension, pg_catalog.pg_namespace n
+			WHERE n.oid OPERATOR(pg_catalog.=) extnamespace AND extname OPERATOR(pg_catalog.=) 'bloomidx'));
 END $do$;

@@ -116,6 +116,21 @@ is_extracting(CatCList *procs, Oid type)
 }
 
 /*
+ * Returns whether a hash function is polymorphic and written in a language
+ * other than C or internal.  Such a function determines the type of its
+ * argument from the expression that calls it, and there is none.
+ */
+static bool
+needs_expression(Oid function)
+{
+	Oid		   *types;
+	int			n;
+
+	(void) get_func_signature(function, &types, &n);
+	return n > 0 && IsPolymorphicType(types[0]) && bx_hash_is_user_code(function);
+}
+
+/*
  * Returns what is wrong with a support function of a plain class, or NULL.
  */
 static const char *
@@ -126,6 +141,8 @@ plain_function_problem(Form_pg_amproc proc)
 	if (!check_amproc_signature(proc->amproc, INT8OID, false, 2, 2,
 								proc->amproclefttype, INT8OID))
 		return "hash function with wrong signature";
+	if (needs_expression(proc->amproc))
+		return "polymorphic hash function that is not written in C";
 	return NULL;
 }
 
@@ -186,6 +203,8 @@ extracting_function_problem(Form_pg_amproc proc, Oid key_type)
 			"hash function with wrong signature for the type of the keys" :
 			psprintf("wrong signature for support function %d",
 					 proc->amprocnum);
+	if (proc->amprocnum == BX_HASH_PROC && needs_expression(proc->amproc))
+		return "polymorphic hash function that is not written in C";
 	return NULL;
 }
 

@@ -13,17 +13,20 @@
 #include "access/genam.h"
 #include "access/htup_details.h"
 #include "access/table.h"
+#include "catalog/pg_index.h"
 #include "executor/instrument.h"
 #include "fmgr.h"
 #include "funcapi.h"
 #include "lib/stringinfo.h"
 #include "miscadmin.h"
+#include "nodes/nodeFuncs.h"
 #include "parser/parse_coerce.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
+#include "utils/syscache.h"
 #include "utils/tuplestore.h"
 #include "utils/typcache.h"
 
@@ -362,8 +365,31 @@ bloomidx_blocks(PG_FUNCTION_ARGS)
  */
 
 /*
+ * Returns the type of the expression of an index column.  The expression is
+ * not taken from the relation cache, which would simplify it, and thereby call
+ * functions.
+ */
+static Oid
+type_of_expression(Relation index, int attnum)
+{
+	bool		isnull;
+	Datum		datum = SysCacheGetAttr(INDEXRELID, index->rd_indextuple,
+										Anum_pg_index_indexprs, &isnull);
+	List	   *expressions = isnull ? NIL :
+	castNode(List, stringToNode(TextDatumGetCString(datum)));
+	int			before = 0;
+
+	for (int i = 0; i < attnum - 1; i++)
+		before += index->rd_index->indkey.values[i] == 0;
+	if (before >= list_length(expressions))
+		elog(ERROR, "index \"%s\" has too few expressions",
+			 RelationGetRelationName(index));
+	return exprType(list_nth(expressions, before));
+}
+
+/*
  * Returns the type of the values of an index column.  If the column extracts,
- * the index has the type of the keys, so the table is asked.
+ * the index has the type of the keys.
  */
 static Oid
 type_of_values(Relation heap, Relation index, int attnum)
@@ -374,7 +400,7 @@ type_of_values(Relation heap, Relation index, int attnum)
 		return TupleDescAttr(RelationGetDescr(index), attnum - 1)->atttypid;
 	if (column > 0)
 		return TupleDescAttr(RelationGetDescr(heap), column - 1)->atttypid;
-	return index->rd_opcintype[attnum - 1];
+	return type_of_expression(index, attnum);
 }
 
 /*

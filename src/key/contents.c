@@ -548,8 +548,8 @@ bx_hash_unhashable_content(Relation index, int attno)
  * Returns whether a function is written in a language other than C or
  * internal, in which ordinary users can create functions.
  */
-static bool
-is_user_code(Oid function)
+bool
+bx_hash_is_user_code(Oid function)
 {
 	HeapTuple	tuple;
 	Oid			language;
@@ -700,7 +700,7 @@ bx_hash_has_user_functions(Relation index, int attno)
 {
 	for (int proc = 1; proc <= BX_NPROCS; proc++)
 	{
-		if (is_user_code(index_getprocid(index, attno, proc)))
+		if (bx_hash_is_user_code(index_getprocid(index, attno, proc)))
 			return true;
 	}
 	return false;
@@ -727,7 +727,7 @@ bx_hash_runs_user_code(Relation index, int attno, bool wait)
 	if (bx_hash_has_user_functions(index, attno))
 		return true;
 	if (visit_rows(&visit, type, 0))
-		result = OidIsValid(find_in_column(index, attno, is_user_code));
+		result = OidIsValid(find_in_column(index, attno, bx_hash_is_user_code));
 	else
 		ereport(DEBUG1,
 				(errmsg_internal("the types contained in type %s are locked, too many, or nested too deeply",

@@ -360,6 +360,10 @@ init_extracting(BxHasher *hasher, Relation index)
 	Oid			function = index_getprocid(index, hasher->attno, BX_HASH_PROC);
 
 	hasher->extractor = bx_extract_init(index, hasher->attno);
+
+	/* the keys may be collatable although the values, such as jsonb, are not */
+	if (!OidIsValid(hasher->collation))
+		hasher->collation = DEFAULT_COLLATION_OID;
 	hasher->type = TupleDescAttr(RelationGetDescr(index),
 								 hasher->attno - 1)->atttypid;
 	if (OidIsValid(function))

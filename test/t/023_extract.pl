@@ -391,6 +391,27 @@ note "total: $queries queries of extracting classes compared";
 # Functions and operators of users in the schema of a companion do not take the place of those of the other extensions.
 $node->safe_psql('postgres', 'CREATE DATABASE squatted');
 $node->safe_psql('squatted', 'CREATE SCHEMA ext; CREATE EXTENSION bloomidx SCHEMA ext');
+
+# These match better than those of pg_catalog wherever a script uses them, unqualified, with values of type name.
+$node->safe_psql(
+	'squatted', q{
+CREATE TABLE public.run (what text);
+CREATE FUNCTION public.spy(name, name) RETURNS text LANGUAGE plpgsql AS
+	$$ BEGIN INSERT INTO public.run VALUES ('spy'); RETURN $1::text OPERATOR(pg_catalog.||) $2::text; END $$;
+CREATE FUNCTION public.spy_bool(name, name) RETURNS bool LANGUAGE plpgsql AS
+	$$ BEGIN INSERT INTO public.run VALUES ('spy_bool'); RETURN $1 OPERATOR(pg_catalog.=) $2; END $$;
+CREATE FUNCTION public.spy_oid(oid, oid) RETURNS bool LANGUAGE plpgsql AS
+	$$ BEGIN INSERT INTO public.run VALUES ('spy_oid'); RETURN $1 OPERATOR(pg_catalog.=) $2; END $$;
+CREATE OPERATOR public.|| (LEFTARG = name, RIGHTARG = name, FUNCTION = public.spy);
+CREATE OPERATOR public.= (LEFTARG = name, RIGHTARG = name, FUNCTION = public.spy_bool);
+CREATE OPERATOR public.= (LEFTARG = oid, RIGHTARG = oid, FUNCTION = public.spy_oid);
+CREATE FUNCTION public.quote_ident(name) RETURNS text LANGUAGE plpgsql AS
+	$$ BEGIN INSERT INTO public.run VALUES ('quote_ident'); RETURN pg_catalog.quote_ident($1::text); END $$;
+CREATE FUNCTION public.format(text, name) RETURNS text LANGUAGE plpgsql AS
+	$$ BEGIN INSERT INTO public.run VALUES ('format'); RETURN pg_catalog.format($1, $2); END $$;
+CREATE FUNCTION public.format(text, name, name) RETURNS text LANGUAGE plpgsql AS
+	$$ BEGIN INSERT INTO public.run VALUES ('format'); RETURN pg_catalog.format($1, $2, $3); END $$;
+});
 foreach my $signature ('bloomidx_hash_key(text, bigint)', 'bloomidx_hash(int4, bigint)')
 {
 	$node->safe_psql('squatted', "CREATE FUNCTION public.$signature RETURNS bigint LANGUAGE sql IMMUTABLE AS 'SELECT 1::bigint'");
@@ -412,5 +433,55 @@ SELECT count(*) FROM pg_amproc WHERE amproc IN (SELECT oid FROM pg_proc
 SELECT count(*) FROM pg_amop WHERE amopopr IN (SELECT oid FROM pg_operator WHERE oprnamespace = 'public'::regnamespace)}),
 		0, "$companion uses no operator of a user");
 }
+is($node->safe_psql('squatted', 'SELECT string_agg(DISTINCT what, $$ $$) FROM public.run'), '', 'the scripts call no function of a user');
+
+# bloomidx_probe() takes values of the column's type only, whatever the class is declared for.
+$node->safe_psql(
+	'postgres', q{
+CREATE TABLE computed_array (a text);
+INSERT INTO computed_array SELECT 'w' || i || ' x' FROM generate_series(1, 500) i;
+CREATE INDEX computed_array_a ON computed_array USING bloomidx ((string_to_array(a, ' ')) array_elements_ops, a);
+CREATE INDEX computed_array_b ON computed_array USING bloomidx (a, (lower(a)), (string_to_array(a, ' ')) array_elements_ops);
+CREATE TABLE stored_array (a text[]);
+INSERT INTO stored_array SELECT ARRAY['w' || i, 'x'] FROM generate_series(1, 500) i;
+CREATE INDEX stored_array_a ON stored_array USING bloomidx (a array_elements_ops);
+});
+foreach my $where ([ 'computed_array_a', 1 ], [ 'computed_array_b', 3 ], [ 'stored_array_a', 1 ])
+{
+	my ($index, $attnum) = @$where;
+
+	foreach my $value ('ARRAY[12345]', 'ARRAY[12345::int8]', 'ARRAY[1.5]', 'ARRAY[gen_random_uuid()]', "ARRAY['x'::name]", "ARRAY['x'::\"char\"]", '12345')
+	{
+		my ($status, undef, $stderr) = $node->psql('postgres', "SELECT * FROM bloomidx_probe('$index', $value, $attnum)");
+		is($status, 3, "bloomidx_probe() rejects $value for $index");
+		like($stderr, qr/cannot be looked for in column $attnum of index "$index", which is of type text\[\]/, "$index: the error says why");
+	}
+	is($node->safe_psql('postgres', "SELECT count(*) > 0 FROM bloomidx_probe('$index', ARRAY['w7', 'x'], $attnum)"), 't', "$index: an array of text is accepted");
+}
+
+# A class without function 1 hashes keys as their type does, also if the values have no collation.
+$node->safe_psql(
+	'postgres', q{
+CREATE OPERATOR CLASS jsonb_by_type FOR TYPE jsonb USING bloomidx AS
+	OPERATOR 7 @> (jsonb, jsonb), OPERATOR 9 ? (jsonb, text),
+	FUNCTION 2 gin_extract_jsonb(jsonb, internal, internal),
+	FUNCTION 3 gin_extract_jsonb_query(jsonb, internal, smallint, internal, internal, internal, internal),
+	FUNCTION 6 gin_triconsistent_jsonb(internal, smallint, jsonb, integer, internal, internal, internal),
+	STORAGE text;
+CREATE TABLE by_type (j jsonb);
+CREATE INDEX by_type_j ON by_type USING bloomidx (j jsonb_by_type);
+INSERT INTO by_type SELECT jsonb_build_object('k' || i, i) FROM generate_series(1, 5000) i;
+CREATE FUNCTION any_hash(anyelement, bigint) RETURNS bigint LANGUAGE plpgsql IMMUTABLE AS 'BEGIN RETURN 1; END';
+CREATE OPERATOR CLASS jsonb_any_hash FOR TYPE jsonb USING bloomidx AS
+	OPERATOR 7 @> (jsonb, jsonb),
+	FUNCTION 1 any_hash(anyelement, bigint),
+	FUNCTION 2 gin_extract_jsonb(jsonb, internal, internal),
+	FUNCTION 3 gin_extract_jsonb_query(jsonb, internal, smallint, internal, internal, internal, internal),
+	FUNCTION 6 gin_triconsistent_jsonb(internal, smallint, jsonb, integer, internal, internal, internal),
+	STORAGE text;
+});
+is($node->safe_psql('postgres', q{SET enable_seqscan = off; SELECT j FROM by_type WHERE j ? 'k77'}), '{"k77": 77}', 'a class without a hash function');
+my (undef, undef, $rejected) = $node->psql('postgres', 'CREATE INDEX ON by_type USING bloomidx (j jsonb_any_hash)');
+like($rejected, qr/polymorphic hash function that is not written in C/, 'a polymorphic hash function in another language is rejected');
 $node->stop;
 done_testing();
