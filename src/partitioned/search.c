@@ -34,6 +34,10 @@ typedef struct SearchState
 	int			prefetch;		/* prefetch distance in pages; 0 disables */
 	Probe	   *probes[BX_LEVEL_GROUP + 1]; /* by level */
 	Probe	   *candidates;		/* probes for the current node */
+	Probe	   *of_partition;	/* probes for segments, of the elements that
+								 * the current partition may contain */
+	int			nof_partition;
+	bool	   *is_candidate;	/* by element; all false between uses */
 	BxMask	   *masks[BX_LEVEL_GROUP + 1];	/* by level, then element; of
 											 * BX_LEVEL_GROUP: the partitions
 											 * of the current region */
@@ -95,6 +99,9 @@ init_search_state(SearchState *state, BxSearch *search)
 		state->masks[level] = alloc_array(query->nelements, sizeof(BxMask));
 	}
 	state->candidates = alloc_array(query->nelements, sizeof(Probe));
+	state->of_partition = alloc_array(query->nelements, sizeof(Probe));
+	state->is_candidate = alloc_array(query->nelements, sizeof(bool));
+	memset(state->is_candidate, false, query->nelements);
 	state->elements = alloc_array(query->nelements, sizeof(int));
 	state->scratch = alloc_array(bx_query_scratch_masks(query),
 								 sizeof(BxMask));
@@ -268,33 +275,66 @@ probe_node(SearchState *state, OpenNode *open, const Probe *probes, int n,
 }
 
 /*
- * Selects the probes for the elements that a node may contain according to
- * the level above.  Returns how many there are.
+ * Selects those of n probes whose elements a node may contain, according to
+ * the masks of the level above, in which the node is number "child".  Returns
+ * how many there are.
  */
 static int
-choose_candidates(SearchState *state, const BxNode *node)
+choose_candidates(SearchState *state, const Probe *probes, int n,
+				  const BxMask *masks, int child)
 {
-	const BxMask *masks = state->masks[node->level + 1];
-	int			child = node->level == BX_LEVEL_PARTITION ?
-	node->number % BX_FANOUT : node->number % BX_SEGMENTS_PER_PARTITION;
-	int			n = 0;
+	int			nchosen = 0;
 
-	for (int i = 0; i < state->search->query->nelements; i++)
+	for (int i = 0; i < n; i++)
 	{
-		const Probe *probe = &state->probes[node->level][i];
-
-		if (bx_mask_test(&masks[probe->element], child))
-			state->candidates[n++] = *probe;
+		if (bx_mask_test(&masks[probes[i].element], child))
+			state->candidates[nchosen++] = probes[i];
 	}
-	return n;
+	return nchosen;
+}
+
+/* Selects the probes of a partition. */
+static int
+choose_for_partition(SearchState *state, const BxNode *partition)
+{
+	return choose_candidates(state, state->probes[BX_LEVEL_PARTITION],
+							 state->search->query->nelements,
+							 state->masks[BX_LEVEL_GROUP],
+							 partition->number % BX_FANOUT);
+}
+
+/*
+ * Sets of_partition to the probes for segments of the n elements in
+ * candidates[], which are those of a partition.  Only these elements have a
+ * mask of the partition.
+ */
+static void
+note_candidates(SearchState *state, int n)
+{
+	const Probe *probes = state->probes[BX_LEVEL_SEGMENT];
+
+	for (int i = 0; i < n; i++)
+		state->is_candidate[state->candidates[i].element] = true;
+	state->nof_partition = 0;
+	for (int i = 0; state->nof_partition < n; i++)
+	{
+		if (state->is_candidate[probes[i].element])
+		{
+			state->is_candidate[probes[i].element] = false;
+			state->of_partition[state->nof_partition++] = probes[i];
+		}
+	}
 }
 
 static void
 search_segment(SearchState *state, OpenNode *open)
 {
-	int			n = choose_candidates(state, &open->node);
 	BxMask		ranges;
+	int			n;
 
+	n = choose_candidates(state, state->of_partition, state->nof_partition,
+						  state->masks[BX_LEVEL_PARTITION],
+						  open->node.number % BX_SEGMENTS_PER_PARTITION);
 	probe_node(state, open, state->candidates, n, &ranges);
 	for (int r = bx_mask_next(&ranges, 0); r < BX_FANOUT;
 		 r = bx_mask_next(&ranges, r + 1))
@@ -363,16 +403,17 @@ search_partition(SearchState *state, OpenNode *open)
 {
 	BxMask		matching;
 	int			nsegments = 0;
+	int			n = choose_for_partition(state, &open->node);
 	OpenNode	segments[BX_FANOUT];
 	BxTopPageData *top = BxPageGetTop(BufferGetPage(open->topbuf));
 
-	probe_node(state, open, state->candidates,
-			   choose_candidates(state, &open->node), &matching);
+	probe_node(state, open, state->candidates, n, &matching);
 	if (bx_mask_is_empty(&matching))
 	{
 		ReleaseBuffer(open->topbuf);
 		return;
 	}
+	note_candidates(state, n);
 
 	LockBuffer(open->topbuf, BUFFER_LOCK_SHARE);
 	for (int c = bx_mask_next(&matching, 0); c < BX_FANOUT;
