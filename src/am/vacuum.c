@@ -156,7 +156,7 @@ bxvacuumcleanup(IndexVacuumInfo *info, IndexBulkDeleteResult *stats)
 	 * message at DEBUG1
 	 */
 	layout = bx_layout_of(info->index);
-	bx_repair_index(layout, heap, info->index, true, info->strategy,
+	bx_repair_index(layout, heap, info->index, BX_REPAIR_VACUUM, info->strategy,
 					Max(info->message_level, DEBUG1), &repair);
 	bx_truncate_index(layout, &repair, Max(info->message_level, DEBUG1));
 	table_close(heap, AccessShareLock);

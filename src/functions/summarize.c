@@ -32,11 +32,9 @@ PG_FUNCTION_INFO_V1(bloomidx_summarize);
 static void
 check_transaction(Relation index)
 {
-	bool		depends = bx_repair_needs_user_code(index, true);
-
-	for (int i = 0; i < IndexRelationGetNumberOfKeyAttributes(index); i++)
-		depends = depends || bx_hash_looks_into_values(index, i + 1);
-	if (depends && TransactionIdIsValid(GetTopTransactionIdIfAny()))
+	if (TransactionIdIsValid(GetTopTransactionIdIfAny()) &&
+		(bx_repair_needs_user_code(index, true) ||
+		 bx_repair_depends_on_types(index)))
 		ereport(ERROR,
 				(errcode(ERRCODE_ACTIVE_SQL_TRANSACTION),
 				 errmsg("cannot rebuild filters of index \"%s\" in a transaction that has written data",
@@ -86,7 +84,8 @@ bloomidx_summarize(PG_FUNCTION_ARGS)
 	check_transaction(index);
 
 	bx_open_become_owner(heap, &identity);
-	bx_repair_index(bx_layout_of(index), heap, index, false, NULL, DEBUG1, &repair);
+	bx_repair_index(bx_layout_of(index), heap, index, BX_REPAIR_SUMMARIZE, NULL,
+					DEBUG1, &repair);
 	bx_open_become_caller(&identity);
 
 	index_close(index, RowExclusiveLock);

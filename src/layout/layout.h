@@ -158,7 +158,15 @@ typedef struct BxBuild
 								 * to build_add */
 } BxBuild;
 
-/* State of a repair of an index, by VACUUM or bloomidx_summarize(). */
+/* Who repairs an index. */
+typedef enum BxRepairCaller
+{
+	BX_REPAIR_VACUUM,
+	BX_REPAIR_SUMMARIZE,		/* bloomidx_summarize() */
+	BX_REPAIR_INSERT			/* see bx_repair_in_insert() */
+} BxRepairCaller;
+
+/* State of a repair of an index. */
 typedef struct BxRepair
 {
 	Relation	heap;
@@ -167,8 +175,7 @@ typedef struct BxRepair
 	uint8		keys;			/* BX_KEYS_xxx */
 	BufferAccessStrategy strategy;
 	Size		memory;			/* memory budget in bytes */
-	bool		in_vacuum;		/* true in VACUUM, false in
-								 * bloomidx_summarize() */
+	BxRepairCaller caller;
 	bool		may_rebuild;	/* filters may be rebuilt */
 	uint32		segments;		/* segments rebuilt */
 	uint32		summaries;
@@ -443,10 +450,14 @@ extern void bx_search_add_range(BxSearch *search, uint32 range);
 
 /* repair.c */
 extern void bx_repair_index(const BxLayout *layout, Relation heap,
-							Relation index, bool in_vacuum,
+							Relation index, BxRepairCaller caller,
 							BufferAccessStrategy strategy, int message_level,
 							BxRepair *repair);
+extern void bx_repair_in_insert(const BxLayout *layout, Relation heap,
+								Relation index,
+								void (*repair_part) (BxRepair *));
 extern bool bx_repair_needs_user_code(Relation index, bool wait);
+extern bool bx_repair_depends_on_types(Relation index);
 extern void bx_repair_scan_ranges(BxRepair *repair, uint8 lg_base,
 								  uint64 first, uint64 n,
 								  BxRangeCallback callback, void *arg);

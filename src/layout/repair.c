@@ -3,6 +3,7 @@
  * repair.c
  *	  Repairs an index, for VACUUM and for bloomidx_summarize(): lets the
  *	  layout rebuild filters where necessary, and updates the statistics.
+ *	  Inserts repair a part of an index.
  *
  * VACUUM calls no user-defined function.  PostgreSQL marks a backend in
  * VACUUM with PROC_IN_VACUUM: other backends may ignore it when they
@@ -53,7 +54,7 @@ bx_repair_scan_ranges(BxRepair *repair, uint8 lg_base, uint64 first, uint64 n,
 
 	scan = bx_heapscan_begin(repair->heap, repair->index, repair->indexInfo,
 							 repair->keys, repair->memory / 8);
-	if (repair->in_vacuum)
+	if (repair->caller != BX_REPAIR_SUMMARIZE)
 		bx_heapscan_set_nowait(scan);
 	bx_heapscan_ranges(scan, lg_base, first, Min(first + n, end), heap_blocks,
 					   callback, arg);
@@ -61,9 +62,9 @@ bx_repair_scan_ranges(BxRepair *repair, uint8 lg_base, uint64 first, uint64 n,
 }
 
 /*
- * Returns whether VACUUM may go on after an error: the error may be caused by
- * a row, or by a lack of memory or disk space, as opposed to other errors of
- * the server, and those of the index.
+ * Returns whether VACUUM, or an insert, may go on after an error: the error
+ * may be caused by a row, or by a lack of memory or disk space, as opposed to
+ * other errors of the server, and those of the index.
  */
 static bool
 is_tolerable(int sqlerrcode)
@@ -83,7 +84,8 @@ is_tolerable(int sqlerrcode)
  * missing, if its row was deleted meanwhile, or damaged; or the type of a
  * value is just being altered, and locked.  Or the disk is full.  A VACUUM of
  * the whole table must not fail because of that, so such an error becomes a
- * WARNING, and this function returns false.  All other errors are thrown
+ * WARNING, and this function returns false.  Nor must an insert fail because
+ * of other rows; there the error is only logged.  All other errors are thrown
  * again: those of the server and of the index, and in bloomidx_summarize()
  * all errors, because a user-defined function may have raised them.
  */
@@ -129,9 +131,10 @@ bx_repair_try(BxRepair *repair, void (*rebuild) (void *),
 		MemoryContextSwitchTo(oldcxt);
 		CurrentResourceOwner = oldowner;
 		give_up(arg);
-		if (!repair->in_vacuum || !is_tolerable(error->sqlerrcode))
+		if (repair->caller == BX_REPAIR_SUMMARIZE ||
+			!is_tolerable(error->sqlerrcode))
 			ReThrowError(error);
-		ereport(WARNING,
+		ereport(repair->caller == BX_REPAIR_VACUUM ? WARNING : LOG_SERVER_ONLY,
 				(errcode(error->sqlerrcode),
 				 errmsg("could not rebuild filters of index \"%s\": %s",
 						RelationGetRelationName(repair->index), error->message),
@@ -208,6 +211,21 @@ bx_repair_needs_user_code(Relation index, bool wait)
 }
 
 /*
+ * Returns whether the keys of a row depend on the definition of a type that
+ * users can alter.
+ */
+bool
+bx_repair_depends_on_types(Relation index)
+{
+	for (int i = 0; i < IndexRelationGetNumberOfKeyAttributes(index); i++)
+	{
+		if (bx_hash_looks_into_values(index, i + 1))
+			return true;
+	}
+	return false;
+}
+
+/*
  * Returns whether a column's values may be compressed or stored in a TOAST
  * table.  The column of the table decides: a column of the index may have
  * another type.
@@ -233,9 +251,9 @@ has_toastable_column(Relation heap, Relation index)
  * statistics.
  */
 static bool
-may_rebuild(Relation heap, Relation index, bool in_vacuum)
+may_rebuild(Relation heap, Relation index, BxRepairCaller caller)
 {
-	if (!in_vacuum)
+	if (caller == BX_REPAIR_SUMMARIZE)
 		return true;
 	if (bx_repair_needs_user_code(index, false))
 	{
@@ -259,15 +277,10 @@ may_rebuild(Relation heap, Relation index, bool in_vacuum)
 	return true;
 }
 
-/*
- * Repairs an index, and reports the result in *repair.  The caller holds a
- * self-exclusive lock on the heap.  Outside VACUUM, the caller has also
- * switched to the owner of the table.
- */
-void
-bx_repair_index(const BxLayout *layout, Relation heap, Relation index,
-				bool in_vacuum, BufferAccessStrategy strategy,
-				int message_level, BxRepair *repair)
+/* Initializes *repair. */
+static void
+begin_repair(BxRepair *repair, Relation heap, Relation index,
+			 BxRepairCaller caller, BufferAccessStrategy strategy)
 {
 	int			memory_kb = maintenance_work_mem;
 	BxMetaPageData meta;
@@ -281,12 +294,25 @@ bx_repair_index(const BxLayout *layout, Relation heap, Relation index,
 	repair->keys = meta.keys;
 	repair->strategy = strategy;
 	repair->memory = (Size) memory_kb * 1024;
-	repair->in_vacuum = in_vacuum;
-	repair->may_rebuild = may_rebuild(heap, index, in_vacuum);
+	repair->caller = caller;
+	repair->may_rebuild = may_rebuild(heap, index, caller);
 
 	/* this may call functions if the index has expressions */
 	if (repair->may_rebuild)
 		repair->indexInfo = bx_heapscan_index_info(index);
+}
+
+/*
+ * Repairs an index, and reports the result in *repair.  The caller holds a
+ * self-exclusive lock on the heap.  Outside VACUUM, the caller has also
+ * switched to the owner of the table.
+ */
+void
+bx_repair_index(const BxLayout *layout, Relation heap, Relation index,
+				BxRepairCaller caller, BufferAccessStrategy strategy,
+				int message_level, BxRepair *repair)
+{
+	begin_repair(repair, heap, index, caller, strategy);
 
 	/*
 	 * The lock on the heap does not prevent a function of an index expression
@@ -315,4 +341,46 @@ bx_repair_index(const BxLayout *layout, Relation heap, Relation index,
 					repair->summaries, repair->groups, repair->pages),
 			 errdetail("%u rebuilds failed, %u groups of filters were merged, and %u pages are free for reuse.",
 					   repair->failures, repair->merges, repair->free_pages)));
+}
+
+/*
+ * Calls repair_part(), which rebuilds filters that an insert has found to be
+ * missing, if that is possible without waiting and without running
+ * user-defined code.  Call it with no content lock and no LockPage held.
+ *
+ * A repair needs a self-exclusive lock on the heap.  An insert does not wait
+ * for that lock: VACUUM, or whoever else holds the lock, may be waiting for
+ * the transaction of the insert.  For the time of the repair the lock keeps
+ * VACUUM away.
+ *
+ * The transaction of an insert may have altered a type, and may be rolled
+ * back, which would not undo the changes of filters.  So nothing is rebuilt if
+ * the keys depend on the definition of a type.
+ */
+void
+bx_repair_in_insert(const BxLayout *layout, Relation heap, Relation index,
+					void (*repair_part) (BxRepair *))
+{
+	BxRepair	repair;
+
+	/* errors could not be caught in parallel mode */
+	if (is_active || IsInParallelMode() || bx_repair_depends_on_types(index) ||
+		!ConditionalLockRelation(heap, ShareUpdateExclusiveLock))
+		return;
+	begin_repair(&repair, heap, index, BX_REPAIR_INSERT, NULL);
+	if (repair.may_rebuild)
+	{
+		is_active = true;
+		PG_TRY();
+		{
+			repair_part(&repair);
+			refresh_stats(index, layout, NULL);
+		}
+		PG_FINALLY();
+		{
+			is_active = false;
+		}
+		PG_END_TRY();
+	}
+	UnlockRelation(heap, ShareUpdateExclusiveLock);
 }

@@ -187,10 +187,19 @@ static void
 load_entry(BxInsert *insert, Relation heap, ItemPointer tid)
 {
 	PartitionedInsert *state = insert->layout_state;
+	bool		created = false;
 
 	state->loaded = false;
 	while (!copy_entry(state, insert->index, ItemPointerGetBlockNumber(tid)))
+	{
 		bx_create_segment(insert->index, heap, tid, insert->keys_per_row);
+		created = true;
+	}
+	if (created)
+	{
+		/* the descriptors may have changed, which will be noticed */
+		bx_rebuild_after_create(heap, insert->index, state->segment);
+	}
 	forget_marks(state, InvalidBlockNumber);
 	clear_set(&state->segment_keys);
 	state->loaded = true;

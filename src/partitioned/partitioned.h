@@ -344,6 +344,8 @@ extern void bx_move_compact(BxRepair *repair);
 
 /* rebuild.c */
 extern void bx_rebuild_index(BxRepair *repair);
+extern void bx_rebuild_after_create(Relation heap, Relation index,
+									uint32 segment);
 extern bool bx_rebuild_is_affordable(const BxRepair *repair, uint64 bytes);
 extern bool bx_rebuild_is_overfull(const BxNodeDesc *desc,
 								   const BxMeasure *measure, double target);

@@ -2,7 +2,8 @@
  *
  * rebuild.c
  *	  VACUUM's repair of layout "partitioned": creates missing summaries,
- *	  and rebuilds filters that are too full, too empty or in doubt.
+ *	  and rebuilds filters that are too full, too empty or in doubt.  Inserts
+ *	  create what is missing of the first partition.
  *
  * New slices are built beside the old ones, concurrently with searches and
  * inserts:
@@ -21,8 +22,8 @@
  *
  * A failure between 2 and 4 leaves a shadow, in which inserters continue to
  * set bits.  The next VACUUM drops it.  Only one rebuild at a time is
- * possible, because VACUUM and bloomidx_summarize() hold a self-exclusive
- * lock on the table.
+ * possible, because VACUUM, bloomidx_summarize() and inserts that rebuild
+ * hold a self-exclusive lock on the table.
  *
  *-------------------------------------------------------------------------
  */
@@ -214,13 +215,19 @@ window_slices(const BxRepair *repair)
 
 /*
  * Returns whether filters that need this much memory can be filled in
- * MAX_PASSES passes over the heap; if not, logs a message.
+ * MAX_PASSES passes over the heap; if not, logs a message.  An insert, which
+ * should not take long, makes only one pass, and leaves the rest to VACUUM.
  */
 bool
 bx_rebuild_is_affordable(const BxRepair *repair, uint64 bytes)
 {
-	if (bytes <= (uint64) repair->memory / 8 * 7 * MAX_PASSES)
+	bool		in_insert = repair->caller == BX_REPAIR_INSERT;
+	uint64		window = repair->memory / 8 * 7;
+
+	if (bytes <= window * (in_insert ? 1 : MAX_PASSES))
 		return true;
+	if (in_insert)
+		return false;
 	ereport(LOG,
 			(errmsg("filters of index \"%s\" were not rebuilt, because that would read the table more than %d times",
 					RelationGetRelationName(repair->index), MAX_PASSES),
@@ -451,6 +458,77 @@ repair_partition(Rebuild *rebuild, uint32 partition, uint32 npartitions,
 				segments < BX_SEGMENTS_PER_PARTITION, segments, doubtful);
 	bx_refilter_partition(rebuild->repair, rebuild->meta.lg_base, partition,
 						  npartitions);
+}
+
+/*
+ * Returns whether the first partition lacks a summary or a filter that the
+ * table is large enough for.  Sets *top.
+ */
+static bool
+is_incomplete(Relation index, bool has_others, BxTopPageData *top)
+{
+	int			doubtful;
+
+	if (!bx_dir_read_top(index, 0, top))
+		return false;
+	return (top->node[BX_SLOT_SUMMARY].state == BX_NODE_UNKNOWN &&
+			bx_rebuild_wants_summary(0, bx_node_count_segments(top, &doubtful))) ||
+		(top->group.width == 0 && has_others);
+}
+
+/* Creates what is missing of the first partition, for an insert. */
+static void
+complete_first_partition(BxRepair *repair)
+{
+	Rebuild		rebuild = {0};
+	Relation	index = repair->index;
+	BxTopPageData top;
+	BlockNumber blkno;
+	uint64		ranges;
+	uint32		npartitions;
+	int			segments;
+	int			doubtful;
+
+	rebuild.repair = repair;
+	bx_meta_read(index, &rebuild.meta);
+	ranges = bx_geometry_ranges(RelationGetNumberOfBlocks(repair->heap),
+								rebuild.meta.lg_base);
+	npartitions = (ranges + BX_RANGES_PER_PARTITION - 1) /
+		BX_RANGES_PER_PARTITION;
+
+	/* the remains of a rebuild that has failed would be in the way */
+	bx_regroup_settle(index, 0);
+	bx_dir_drop_shadow(index, 0);
+	if (!is_incomplete(index, npartitions > 1, &top))
+		return;
+	bx_dir_tops(index, 0, 1, &blkno);
+	segments = bx_node_count_segments(&top, &doubtful);
+	if (top.node[BX_SLOT_SUMMARY].state == BX_NODE_UNKNOWN)
+		repair_node(&rebuild, 0, BX_SLOT_SUMMARY, blkno, &top, true, segments,
+					doubtful);
+	if (top.group.width == 0)
+		bx_refilter_partition(repair, rebuild.meta.lg_base, 0, npartitions);
+}
+
+/*
+ * To be called after an insert has created a segment.  The first partition
+ * begins without a summary and without a filter in a group, because a small
+ * table needs neither.  Searches of a table that grows would read a page of
+ * each of its segments until the next VACUUM.  So inserts create both, from
+ * the heap: the summary when the partition has BX_MIN_SEGMENTS_FOR_SUMMARY
+ * segments, and the filter when there is a second partition.  If that is not
+ * possible, a later insert tries again, after as many segments.
+ */
+void
+bx_rebuild_after_create(Relation heap, Relation index, uint32 segment)
+{
+	BxTopPageData top;
+
+	if (segment >= BX_MIN_SEGMENTS_FOR_SUMMARY &&
+		segment % BX_MIN_SEGMENTS_FOR_SUMMARY == 0 &&
+		is_incomplete(index, segment >= BX_SEGMENTS_PER_PARTITION, &top))
+		bx_repair_in_insert(&bx_layout_partitioned, heap, index,
+							complete_first_partition);
 }
 
 /*

@@ -204,8 +204,8 @@ bx_partitioned_match_fraction(const BxSearchFacts *facts, double elements,
 
 /*
  * All segments of a partition without a summary are read.  The first
- * partition has none until VACUUM or CREATE INDEX finds that it has enough
- * segments.  A page that several elements have in common is read once.
+ * partition has none until it has enough segments.  A page that several
+ * elements have in common is read once.
  */
 void
 bx_partitioned_search_cost(const BxSearchFacts *facts, double elements,
