@@ -141,10 +141,10 @@ write_empty_group(Relation index, uint32 region, const BxGroupDesc *group)
 
 /*
  * Allocates and writes the pages of a group, without bits, and sets its start
- * and generation.  Only VACUUM calls this, which also is the only one that
- * searches for pages that are allocated and not named.  Therefore LockPage on
- * the metapage is held for the allocation only, and the pages, which can be
- * thousands, are written without it.
+ * and generation.  Only a repair calls this.  The lock on the table prevents
+ * another repair, and only VACUUM searches for pages that are allocated and
+ * not named.  Therefore LockPage on the metapage is held for the allocation
+ * only, and the pages, which can be thousands, are written without it.
  */
 void
 bx_create_group(Relation index, uint32 region, BxGroupDesc *group)
@@ -297,8 +297,8 @@ provide_group(Relation index, BxMetaPageData *meta, uint32 partition,
 
 /*
  * Creates a partition.  The first partition starts without a summary and
- * without a filter in a group, because a small table needs neither; VACUUM
- * adds them.  Later partitions get both immediately, sized like those of the
+ * without a filter in a group, because a small table needs neither; see
+ * bx_rebuild_after_create().  Later partitions get both immediately, sized like those of the
  * predecessor, so that the newest partition is never without them.
  */
 static void
