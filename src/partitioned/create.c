@@ -119,9 +119,17 @@ bx_create_copy(Relation index, const BxNode *node, BlockNumber end,
 static void
 take_group(Relation index, BxMetaPageData *meta, BxGroupDesc *group)
 {
+	BlockNumber start;
+
 	group->generation = meta->partitioned.next_generation++;
-	group->start = bx_extents_take(index, meta, bx_groups_pages(group));
+	start = bx_extents_take(index, meta, bx_groups_pages(group));
 	bx_meta_write(index, meta);
+
+	/*
+	 * If writing the metapage fails, the pages are still in its list of free
+	 * extents, and bx_regroup_abandon() must not add them again.
+	 */
+	group->start = start;
 }
 
 /* Writes the pages of a new group, without bits. */
