@@ -136,6 +136,11 @@ BEGIN
 END $$;
 SELECT is_in_worker('SELECT count(*) FROM outer_rows o JOIN part ON part.k = o.id AND y > 10');
 SELECT count(*) FROM outer_rows o JOIN part ON part.k = o.id AND y > 10;
+CREATE DOMAIN checked AS int CHECK (unsafe(value));
+CREATE TABLE part_2 AS SELECT * FROM part;
+CREATE INDEX part_2_k ON part_2 USING bloomidx (k) WITH (pages_per_range = 1) WHERE k::checked = 3 OR y > 10;
+VACUUM ANALYZE part_2;
+SELECT is_in_worker('SELECT count(*) FROM outer_rows o JOIN part_2 ON part_2.k = o.id AND y > 10');
 ALTER FUNCTION unsafe PARALLEL SAFE;
 SELECT is_in_worker('SELECT count(*) FROM outer_rows o JOIN part ON part.k = o.id AND y > 10');
 SELECT count(*) FROM outer_rows o JOIN part ON part.k = o.id AND y > 10;

@@ -552,13 +552,15 @@ is_unsafe_function(Oid function, void *unused)
 /*
  * Returns whether an expression calls a function that must not be called in a
  * parallel worker.  The planner's is_parallel_safe() relies on what it knows
- * of the query, of which the predicate of an index is no part.
+ * of the query, of which the predicate of an index is no part.  Like the
+ * planner, this assumes that the constraints of a domain are not safe.
  */
 static bool
 contains_unsafe(Node *node, void *unused)
 {
 	return node != NULL &&
-		(check_functions_in_node(node, is_unsafe_function, unused) ||
+		(IsA(node, CoerceToDomain) ||
+		 check_functions_in_node(node, is_unsafe_function, unused) ||
 		 expression_tree_walker(node, contains_unsafe, unused));
 }
 

@@ -62,18 +62,29 @@ bx_repair_scan_ranges(BxRepair *repair, uint8 lg_base, uint64 first, uint64 n,
 }
 
 /*
- * Returns whether VACUUM, or an insert, may go on after an error: the error
- * may be caused by a row, or by a lack of memory or disk space, as opposed to
- * other errors of the server, and those of the index.
+ * Returns whether the caller of a repair may go on after an error.  VACUUM
+ * goes on if the error may be caused by a row, or by a lack of memory or disk
+ * space, as opposed to other errors of the server, and those of the index.  An
+ * insert goes on unless it was cancelled, because the insert of a row must not
+ * fail because of other rows or other parts of the index.
  */
 static bool
-is_tolerable(int sqlerrcode)
+is_tolerable(BxRepairCaller caller, int sqlerrcode)
 {
 	int			category = ERRCODE_TO_CATEGORY(sqlerrcode);
 
-	return category != ERRCODE_OPERATOR_INTERVENTION &&
-		category != ERRCODE_SYSTEM_ERROR &&
-		sqlerrcode != ERRCODE_INDEX_CORRUPTED;
+	switch (caller)
+	{
+		case BX_REPAIR_VACUUM:
+			return category != ERRCODE_OPERATOR_INTERVENTION &&
+				category != ERRCODE_SYSTEM_ERROR &&
+				sqlerrcode != ERRCODE_INDEX_CORRUPTED;
+		case BX_REPAIR_INSERT:
+			return category != ERRCODE_OPERATOR_INTERVENTION;
+		case BX_REPAIR_SUMMARIZE:
+			break;
+	}
+	return false;
 }
 
 /*
@@ -131,8 +142,7 @@ bx_repair_try(BxRepair *repair, void (*rebuild) (void *),
 		MemoryContextSwitchTo(oldcxt);
 		CurrentResourceOwner = oldowner;
 		give_up(arg);
-		if (repair->caller == BX_REPAIR_SUMMARIZE ||
-			!is_tolerable(error->sqlerrcode))
+		if (!is_tolerable(repair->caller, error->sqlerrcode))
 			ReThrowError(error);
 		ereport(repair->caller == BX_REPAIR_VACUUM ? WARNING : LOG_SERVER_ONLY,
 				(errcode(error->sqlerrcode),
@@ -343,6 +353,31 @@ bx_repair_index(const BxLayout *layout, Relation heap, Relation index,
 					   repair->failures, repair->merges, repair->free_pages)));
 }
 
+/* What an insert repairs. */
+typedef struct InsertRepair
+{
+	BxRepair	repair;
+	const BxLayout *layout;
+	void		(*repair_part) (BxRepair *);
+} InsertRepair;
+
+static void
+repair_in_insert(void *arg)
+{
+	InsertRepair *insert = arg;
+	BxRepair   *repair = &insert->repair;
+
+	insert->repair_part(repair);
+	if (repair->summaries + repair->groups > 0)
+		refresh_stats(repair->index, insert->layout, NULL);
+}
+
+/* repair_part() has reverted what it had published. */
+static void
+give_up_in_insert(void *arg)
+{
+}
+
 /*
  * Calls repair_part(), which rebuilds filters that an insert has found to be
  * missing, if that is possible without waiting and without running
@@ -361,20 +396,20 @@ void
 bx_repair_in_insert(const BxLayout *layout, Relation heap, Relation index,
 					void (*repair_part) (BxRepair *))
 {
-	BxRepair	repair;
+	InsertRepair insert = {.layout = layout,.repair_part = repair_part};
 
 	/* errors could not be caught in parallel mode */
 	if (is_active || IsInParallelMode() || bx_repair_depends_on_types(index) ||
 		!ConditionalLockRelation(heap, ShareUpdateExclusiveLock))
 		return;
-	begin_repair(&repair, heap, index, BX_REPAIR_INSERT, NULL);
-	if (repair.may_rebuild)
+	begin_repair(&insert.repair, heap, index, BX_REPAIR_INSERT, NULL);
+	if (insert.repair.may_rebuild)
 	{
 		is_active = true;
 		PG_TRY();
 		{
-			repair_part(&repair);
-			refresh_stats(index, layout, NULL);
+			bx_repair_try(&insert.repair, repair_in_insert, give_up_in_insert,
+						  &insert);
 		}
 		PG_FINALLY();
 		{

@@ -43,6 +43,12 @@
  */
 #define MAX_PASSES			16
 
+/*
+ * An insert does not rebuild filters if it would have to read more heap pages
+ * than this: 512 MB.
+ */
+#define MAX_INSERT_PAGES	65536
+
 /* The size of a summary is estimated from this many of its segments. */
 #define SEGMENTS_TO_COUNT	4
 
@@ -482,6 +488,7 @@ complete_first_partition(BxRepair *repair)
 {
 	Rebuild		rebuild = {0};
 	Relation	index = repair->index;
+	BlockNumber heap_blocks = RelationGetNumberOfBlocks(repair->heap);
 	BxTopPageData top;
 	BlockNumber blkno;
 	uint64		ranges;
@@ -491,10 +498,14 @@ complete_first_partition(BxRepair *repair)
 
 	rebuild.repair = repair;
 	bx_meta_read(index, &rebuild.meta);
-	ranges = bx_geometry_ranges(RelationGetNumberOfBlocks(repair->heap),
-								rebuild.meta.lg_base);
+	ranges = bx_geometry_ranges(heap_blocks, rebuild.meta.lg_base);
 	npartitions = (ranges + BX_RANGES_PER_PARTITION - 1) /
 		BX_RANGES_PER_PARTITION;
+
+	/* the pages to be read */
+	ranges = Min(ranges, BX_RANGES_PER_PARTITION);
+	if (ranges << rebuild.meta.lg_base > MAX_INSERT_PAGES)
+		return;
 
 	/* the remains of a rebuild that has failed would be in the way */
 	bx_regroup_settle(index, 0);
@@ -517,7 +528,8 @@ complete_first_partition(BxRepair *repair)
  * each of its segments until the next VACUUM.  So inserts create both, from
  * the heap: the summary when the partition has BX_MIN_SEGMENTS_FOR_SUMMARY
  * segments, and the filter when there is a second partition.  If that is not
- * possible, a later insert tries again, after as many segments.
+ * possible, another insert tries again when the table has twice the segments,
+ * so that repeated failures cost little in comparison with the inserts.
  */
 void
 bx_rebuild_after_create(Relation heap, Relation index, uint32 segment)
@@ -525,7 +537,7 @@ bx_rebuild_after_create(Relation heap, Relation index, uint32 segment)
 	BxTopPageData top;
 
 	if (segment >= BX_MIN_SEGMENTS_FOR_SUMMARY &&
-		segment % BX_MIN_SEGMENTS_FOR_SUMMARY == 0 &&
+		(segment & (segment - 1)) == 0 &&
 		is_incomplete(index, segment >= BX_SEGMENTS_PER_PARTITION, &top))
 		bx_repair_in_insert(&bx_layout_partitioned, heap, index,
 							complete_first_partition);

@@ -85,6 +85,26 @@ count_keys(Refilter *refilter)
 }
 
 /*
+ * Estimates the keys of the partition from the fill of its summary, as the sum
+ * over its segments, without reading the heap.  Returns 0 if the fill is not
+ * known.
+ */
+static double
+estimate_keys(Refilter *refilter)
+{
+	BxNode		summary;
+	BxMeasure	measure;
+
+	bx_node_of_slot(refilter->partition, BX_SLOT_SUMMARY, &refilter->top,
+					&summary);
+	if (summary.desc.state != BX_NODE_PRESENT ||
+		(summary.desc.flags & BX_DESC_DOUBT) ||
+		!bx_slices_measure(refilter->repair->index, &summary, NULL, &measure))
+		return 0;
+	return Max(measure.all_keys, 1);
+}
+
+/*
  * Step 3: fills the shadow from the heap.  As many pages as fit in memory are
  * filled at a time, and the heap is read once for each such window.
  */
@@ -133,7 +153,14 @@ rebuild_filter(void *arg)
 	if (refilter->top.group.width == 1 &&
 		!is_affordable(refilter, &refilter->top.group))
 		return;
-	keys = count_keys(refilter);
+
+	/* an insert reads the heap only once */
+	if (refilter->repair->caller == BX_REPAIR_INSERT)
+		keys = estimate_keys(refilter);
+	else
+		keys = count_keys(refilter);
+	if (keys == 0)
+		return;
 	bx_groups_plan(keys, refilter->like, 1, refilter->partition % BX_FANOUT,
 				   &group);
 	if (!is_affordable(refilter, &group))

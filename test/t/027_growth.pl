@@ -105,7 +105,7 @@ $locker->quit;
 query(grow_to('busy', 64));
 is(info('busy', 'summarized_partitions'), 0, 'not every insert tries again');
 query(grow_to('busy', 65));
-is(info('busy', 'summarized_partitions'), 1, 'an insert after 32 more segments tries again');
+is(info('busy', 'summarized_partitions'), 1, 'an insert tries again when the table has doubled');
 is(query("SELECT count(*) FROM pg_locks WHERE relation = 'busy'::regclass"), 0, 'no lock remains');
 rows_are_found('busy', 'after a second try');
 query('DROP TABLE busy');
@@ -137,6 +137,18 @@ is(query('SELECT count(*) FROM toasted WHERE k > 4096'), 128, 'an insert succeed
 is(info('toasted', 'summarized_partitions'), 0, 'the summary is still missing');
 like(slurp_file($node->logfile, $log_start), qr/LOG:  could not rebuild filters of index "toasted_k": /, 'the reason is in the log');
 query('DROP TABLE toasted');
+
+# An insert does not read too much: 4,224 ranges of 16 pages.
+query('CREATE TABLE wide (k int, pad text, t text);'
+	  . 'ALTER TABLE wide ALTER pad SET STORAGE PLAIN;'
+	  . 'CREATE INDEX wide_k ON wide USING bloomidx (k) WITH (pages_per_range = 16);'
+	  . grow_to('wide', 1));
+extend_file($node, 'postgres', 32 * 128 * 16 - 10, 'wide');
+$gate = new_gate($node);
+query(grow_to('wide', 2));
+is(info('wide', 'segments'), 3, 'a table with large ranges has grown');
+is(info('wide', 'summarized_partitions'), 0, 'an insert does not read very many pages');
+query('DROP TABLE wide');
 
 # Others insert meanwhile; and a failure.  022_groups has the other steps of a new filter of a partition.
 foreach my $step ('published', 'filled', 'group_filled', 'group_entered')
