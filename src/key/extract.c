@@ -129,6 +129,10 @@ bx_extract_init(Relation index, int attno)
  * current memory context, and so is what extractValue allocates: the caller
  * resets the context for every row.  This calls functions of the operator
  * class, so no content lock may be held.
+ *
+ * The array is that of the parts, where Datums have room for keys.  GIN, too,
+ * overwrites the array that extractValue returns; but GIN does not free it, so
+ * it need not be a chunk of its own.
  */
 int
 bx_extract_keys(BxHasher *hasher, Datum value, uint64 **keys)
@@ -148,10 +152,14 @@ bx_extract_keys(BxHasher *hasher, Datum value, uint64 **keys)
 		(*keys)[0] = bx_hasher_empty_value(hasher);
 		return 1;
 	}
-	*keys = palloc_extended(sizeof(uint64) * n, MCXT_ALLOC_HUGE);
+	*keys = sizeof(Datum) == sizeof(uint64) ? (uint64 *) parts :
+		palloc_extended(sizeof(uint64) * n, MCXT_ALLOC_HUGE);
 	for (int i = 0; i < n; i++)
+	{
+		CHECK_FOR_INTERRUPTS();
 		(*keys)[i] = nulls != NULL && nulls[i] ?
 			bx_hasher_null_element(hasher) : bx_hasher_key(hasher, parts[i]);
+	}
 	return n;
 }
 

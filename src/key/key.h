@@ -88,6 +88,12 @@ typedef struct BxRowKeys
 } BxRowKeys;
 
 /*
+ * A value with more keys than this is so large that removing duplicates is
+ * worth a sort, and that the memory is not kept for the next row.
+ */
+#define BX_MANY_KEYS			2048
+
+/*
  * Decides for a set of children which of them may match an extracting
  * operator, if their required elements alone do not decide it.
  */
@@ -221,7 +227,9 @@ extern uint64 bx_hasher_key(BxHasher *hasher, Datum value);
 extern uint64 bx_hash_marker(int attno, bool isnull);
 extern uint64 bx_hasher_null_element(const BxHasher *hasher);
 extern uint64 bx_hasher_empty_value(const BxHasher *hasher);
+extern Datum *bx_hash_to_datums(uint64 *hashes, int n);
 extern void bx_hash_row_alloc(int natts, BxRowKeys *row);
+extern void bx_hash_row_shrink(BxRowKeys *row);
 extern int	bx_hash_keys_per_row(int natts, uint8 keys);
 extern uint64 bx_hash_combine(const uint64 *keys, int n);
 extern int	bx_hash_finish_row(uint8 which, int natts, uint64 *keys, int n);
