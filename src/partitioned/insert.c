@@ -37,7 +37,8 @@ StaticAssertDecl(BX_LEVEL_GROUP <= BX_MAX_BITS_PAGES,
 typedef struct KeySet
 {
 	uint64	   *slots;
-	uint32		size;			/* slots, a power of two; 0 before first use */
+	uint32		size;			/* slots that are used, a power of two; 0
+								 * before first use */
 	uint32		n;
 } KeySet;
 
@@ -118,11 +119,33 @@ bx_partitioned_insert_begin(const BxMetaPageData *meta)
 	return palloc0(sizeof(PartitionedInsert));
 }
 
+/*
+ * Returns the number of slots of a set for n keys: at least twice as many, so
+ * that a key is found after few steps.
+ */
+static Size
+choose_set_size(Size n)
+{
+	Size		size = MIN_SET_SIZE;
+
+	while (size < n * 2)
+		size *= 2;
+	return size;
+}
+
+/*
+ * Empties a set, in time that is proportional to the keys that it contained,
+ * because this happens for every range.  A set that was large for a single
+ * range becomes smaller: it then uses only the first of its slots, until it
+ * grows again and gets new ones.
+ */
 static void
 clear_set(KeySet *set)
 {
-	if (set->n > 0)
-		memset(set->slots, 0, sizeof(uint64) * set->size);
+	if (set->n == 0)
+		return;
+	set->size = Min(set->size, choose_set_size((Size) set->n * 2));
+	memset(set->slots, 0, sizeof(uint64) * set->size);
 	set->n = 0;
 }
 
@@ -696,10 +719,8 @@ static bool
 reserve_slots(KeySet *set, MemoryContext cxt, int n)
 {
 	KeySet		old = *set;
-	Size		size = Max(old.size, MIN_SET_SIZE);
+	Size		size = choose_set_size((Size) set->n + n);
 
-	while (size < ((Size) set->n + n) * 2)
-		size *= 2;
 	if (size > MAX_SET_SIZE)
 		return false;
 	if (size > old.size)
