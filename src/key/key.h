@@ -118,6 +118,12 @@ typedef struct BxClause
 } BxClause;
 
 /*
+ * An estimate examines no more elements of an operand than this, so that
+ * planning time does not grow with the square of their number.
+ */
+#define BX_MAX_SAMPLED		16
+
+/*
  * A query: a search looks for the rows that meet all conditions.  A row meets
  * a condition without clauses if at least one of the condition's elements is a
  * key of the row, and a condition with clauses if it meets at least one of
@@ -246,7 +252,7 @@ extern bool bx_extract_is_used(Relation index, int attno);
 extern BxExtractor *bx_extract_init(Relation index, int attno);
 extern int	bx_extract_keys(BxHasher *hasher, Datum value, uint64 **keys);
 extern bool bx_extract_condition(BxQuery *query, BxHasher *hasher,
-								 ScanKey key);
+								 ScanKey key, bool is_estimate);
 extern void bx_opaque_match(BxOpaque *opaque, const BxClause *clause,
 							const BxMask *present, BxMask *result);
 
