@@ -154,12 +154,7 @@ bx_extract_keys(BxHasher *hasher, Datum value, uint64 **keys)
 	}
 	*keys = sizeof(Datum) == sizeof(uint64) ? (uint64 *) parts :
 		palloc_extended(sizeof(uint64) * n, MCXT_ALLOC_HUGE);
-	for (int i = 0; i < n; i++)
-	{
-		CHECK_FOR_INTERRUPTS();
-		(*keys)[i] = nulls != NULL && nulls[i] ?
-			bx_hasher_null_element(hasher) : bx_hasher_key(hasher, parts[i]);
-	}
+	bx_hasher_parts(hasher, parts, nulls, n, *keys);
 	return n;
 }
 

@@ -492,6 +492,31 @@ bx_hasher_empty_value(const BxHasher *hasher)
 	return hash_int(0, column_seed(hasher->attno, KEY_EMPTY));
 }
 
+/*
+ * Computes the keys of the parts of a value of an extracting column.  nulls
+ * may be NULL.  keys[] may be the same memory as parts[].  See bx_hasher_key()
+ * about locks.
+ */
+void
+bx_hasher_parts(BxHasher *hasher, const Datum *parts, const bool *nulls, int n,
+				uint64 *keys)
+{
+	if (hasher->kind == HASH_INT8 && nulls == NULL)
+	{
+		/* as bx_hasher_key(), without a call */
+		for (int i = 0; i < n; i++)
+			keys[i] = hash_int(hash_int(DatumGetInt64(parts[i]), 0),
+							   hasher->seed);
+		return;
+	}
+	for (int i = 0; i < n; i++)
+	{
+		CHECK_FOR_INTERRUPTS();
+		keys[i] = nulls != NULL && nulls[i] ? bx_hasher_null_element(hasher) :
+			bx_hasher_key(hasher, parts[i]);
+	}
+}
+
 #define ST_SORT sort_keys
 #define ST_ELEMENT_TYPE uint64
 #define ST_COMPARE(a, b) (*(a) < *(b) ? -1 : *(a) > *(b))

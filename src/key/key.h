@@ -233,6 +233,8 @@ extern uint64 bx_hasher_key(BxHasher *hasher, Datum value);
 extern uint64 bx_hash_marker(int attno, bool isnull);
 extern uint64 bx_hasher_null_element(const BxHasher *hasher);
 extern uint64 bx_hasher_empty_value(const BxHasher *hasher);
+extern void bx_hasher_parts(BxHasher *hasher, const Datum *parts,
+							const bool *nulls, int n, uint64 *keys);
 extern Datum *bx_hash_to_datums(uint64 *hashes, int n);
 extern void bx_hash_row_alloc(int natts, BxRowKeys *row);
 extern void bx_hash_row_shrink(BxRowKeys *row);
