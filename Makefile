@@ -9,6 +9,7 @@
 #                             that is built with assertions; needs root
 #   make soak [MINUTES=20]  the long versions of the tests, again and again, with other seeds
 #   make unit               the tests of the pure C core alone; needs no PostgreSQL
+#   make model              verify the models of test/model with spin; VERBOSE=1 shows how sabotaged variants fail
 #   make bench [SCALE=small]  the long comparison, with plots: bench/results, and README.md's table; an hour
 #                             small: five minutes, to bench/results-small    ROWS=n GROWTH="n n" REPEAT=n: see bench/compare
 #   make planner [ROWS=n]   does the planner choose the fastest way?
@@ -18,7 +19,7 @@
 #   make build-bench [ROWS=n]  how long CREATE INDEX takes, and how much memory
 #   make lint               cppcheck            make indent, make indent-check    pg_bsd_indent
 #
-# On Debian and its like check, demo, bench, lint and indent install the packages that they need and do not find.
+# On Debian and its like check, demo, bench, model, lint and indent install the packages that they need and do not find.
 
 # The companions are SQL only: operator classes for types of other extensions.
 EXTENSION = bloomidx bloomidx_trgm bloomidx_hstore bloomidx_intarray bloomidx_citext
@@ -42,7 +43,7 @@ override with_llvm = no
 
 # Goals that are scripts.  They find or install PostgreSQL themselves, so they must not need pg_config here,
 # and PGXS has a "check" of its own, which only says that it is not supported.
-SCRIPTED = demo check matrix soak bench build-bench planner layouts dedup unit lint indent indent-check dist
+SCRIPTED = demo check matrix soak bench build-bench planner layouts dedup unit model lint indent indent-check dist
 
 ifneq ($(filter $(SCRIPTED),$(MAKECMDGOALS)),)
 
@@ -59,6 +60,9 @@ soak:
 
 unit:
 	@test/unit/run
+
+model:
+	@test/model/run
 
 lint:
 	@test/lint

@@ -30,6 +30,12 @@ SELECT attempt('CREATE INDEX ON t USING bloomidx (a, tags array_elements_ops) WI
 SELECT attempt('CREATE INDEX ON t USING bloomidx (a, tags array_elements_ops) WITH (keys = each)');
 SELECT attempt('CREATE INDEX ON t USING bloomidx (a, b) WITH (keys = some)');
 SELECT attempt('CREATE UNLOGGED TABLE u (a int, tags int[]); CREATE INDEX ON u USING bloomidx (a, tags array_elements_ops) WITH (keys = all)');
+-- ALTER INDEX cannot be prevented, but TRUNCATE and REINDEX do not fail because of it
+ALTER INDEX t_tags SET (keys = all);
+TRUNCATE t;
+REINDEX INDEX t_tags;
+SELECT row_keys FROM bloomidx_info('t_tags');
+SELECT attempt('CREATE TABLE u (LIKE t INCLUDING INDEXES)');
 DROP TABLE t;
 
 -- 300 and 1,000 values in no order: no range lacks a value of the first column, and hardly any row has both values of a pair.

@@ -112,6 +112,53 @@ EXPLAIN (COSTS OFF) SELECT sum(id) FROM big WHERE few IN (1, 2);
 SELECT sum(id) FROM big WHERE few IN (1, 2);
 SELECT sum(id) FROM big WHERE few NOT IN (0, 3, 4);
 
+-- A predicate that is not parallel safe is not evaluated in a worker, although a query need not repeat it.
+SET enable_indexscan = on;
+SET enable_bitmapscan = off;
+CREATE FUNCTION unsafe(int) RETURNS bool LANGUAGE plpgsql IMMUTABLE PARALLEL UNSAFE AS 'BEGIN RETURN $1 > 0; END';
+CREATE TABLE part (k int, y int);
+INSERT INTO part SELECT i, i FROM generate_series(1, 5000) i;
+CREATE INDEX part_k ON part USING bloomidx (k) WITH (pages_per_range = 1) WHERE unsafe(k) OR y > 10;
+VACUUM ANALYZE part;
+CREATE TABLE outer_rows AS SELECT i AS id FROM generate_series(1, 2000) i;
+ALTER TABLE outer_rows SET (parallel_workers = 2);
+ANALYZE outer_rows;
+SET enable_seqscan = on;
+SET enable_hashjoin = off;
+SET enable_mergejoin = off;
+SET enable_material = off;
+CREATE FUNCTION is_in_worker(query text) RETURNS bool LANGUAGE plpgsql AS $$
+DECLARE
+	plan json;
+BEGIN
+	EXECUTE 'EXPLAIN (COSTS OFF, FORMAT JSON) ' || query INTO plan;
+	RETURN jsonb_path_exists(plan::jsonb, '$.** ? (@."Node Type" like_regex "Gather").** ? (@."Node Type" like_regex "Index Scan")');
+END $$;
+SELECT is_in_worker('SELECT count(*) FROM outer_rows o JOIN part ON part.k = o.id AND y > 10');
+SELECT count(*) FROM outer_rows o JOIN part ON part.k = o.id AND y > 10;
+ALTER FUNCTION unsafe PARALLEL SAFE;
+SELECT is_in_worker('SELECT count(*) FROM outer_rows o JOIN part ON part.k = o.id AND y > 10');
+SELECT count(*) FROM outer_rows o JOIN part ON part.k = o.id AND y > 10;
+RESET enable_hashjoin;
+RESET enable_mergejoin;
+RESET enable_material;
+SET enable_seqscan = off;
+
+-- Random pages may be cheaper than sequential ones.
+SET max_parallel_workers_per_gather = 0;
+SET random_page_cost = 0.9;
+EXPLAIN (COSTS OFF) SELECT * FROM big WHERE id IN (5, 500, 5000, 7);
+SELECT count(*) FROM big WHERE id IN (5, 500, 5000, 7);
+CREATE FUNCTION total_cost(query text) RETURNS float8 LANGUAGE plpgsql AS $$
+DECLARE
+	plan json;
+BEGIN
+	EXECUTE 'EXPLAIN (FORMAT JSON) ' || query INTO plan;
+	RETURN plan -> 0 -> 'Plan' ->> 'Total Cost';
+END $$;
+SELECT total_cost('SELECT * FROM big WHERE id IN (5, 500, 5000, 7)') < 1e6 AS is_number;
+RESET random_page_cost;
+
 -- The indexes that are left are good.
 SELECT indexes_are_good();
 DROP SCHEMA planner CASCADE;

@@ -89,12 +89,6 @@
 #define bx_plan_workers(heap, index, indexInfo) ((indexInfo)->ii_ParallelWorkers)
 #endif
 
-/*
- * Since PostgreSQL 16 an update that changes only columns of summarizing
- * indexes can be HOT.
- */
-#define BX_KEY_UPDATES_CAN_BE_HOT	(PG_VERSION_NUM >= 160000)
-
 /* PostgreSQL 18 has a type for what an operator means. */
 #if PG_VERSION_NUM < 180000
 typedef int CompareType;

@@ -84,6 +84,7 @@ typedef struct BxScan
 {
 	MemoryContext cxt;			/* reset by a rescan, and after a bitmap scan */
 	MemoryContext scan_cxt;		/* for the whole scan */
+	MemoryContext own_cxt;		/* scan_cxt, if the scan has created it */
 	BxHasher   *hashers;		/* one for each scan key */
 	bool		hashers_ready;
 	BxQuery		query;			/* conditions in the order of the scan keys;
@@ -127,6 +128,6 @@ extern void bxcostestimate(struct PlannerInfo *root, struct IndexPath *path,
 /* validate.c */
 extern bool bxvalidate(Oid opclassoid);
 extern void bx_validate_index(Relation index);
-extern void bx_validate_keys(Relation index, const BxOptions *options);
+extern void bx_validate_keys(Relation index, BxOptions *options);
 
 #endif							/* BX_AM_H */

@@ -94,16 +94,17 @@ check_table_am(Relation heap, Relation index)
  * A predicate: the server relies on the index to return only rows that
  * satisfy it.  The filters cannot do that: they identify pages.
  *
- * A deferrable constraint, if an update of the key can be HOT: the deferred
- * check looks for the new version as if it were the root of its HOT chain,
- * does not find it, and takes it for dead.
+ * A deferrable constraint: since PostgreSQL 16 an update of the key can be
+ * HOT.  The deferred check looks for the new version as if it were the root of
+ * its HOT chain, does not find it, and takes it for dead.  Older versions
+ * would check correctly, but the constraint could not be upgraded.
  */
 static void
 check_exclusion(Relation index)
 {
 	if (!index->rd_index->indisexclusion)
 		return;
-	if (BX_KEY_UPDATES_CAN_BE_HOT && !index->rd_index->indimmediate)
+	if (!index->rd_index->indimmediate)
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 				 errmsg("cannot create exclusion constraint \"%s\": access method \"bloomidx\" does not support deferrable exclusion constraints",
@@ -220,6 +221,8 @@ build_range(void *arg, uint32 range, double done, const uint64 *keys, Size nkeys
 	uint64		blocks = (range % build->shared->unit_ranges) <<
 	build->shared->meta.lg_base;
 
+	if (doubt)
+		pg_atomic_fetch_add_u64(&build->shared->doubts, 1);
 	if (nkeys > 0 || doubt || build->in_parts)
 		build->layout->build_add(build, range, done, keys, nkeys, doubt);
 	build->in_parts = done < 1.0;
@@ -284,6 +287,7 @@ init_shared(BxBuild *build, const BxMetaPageData *meta, uint64 unit_ranges,
 	shared->nunits = nunits;
 	pg_atomic_init_u64(&shared->next_unit, 0);
 	pg_atomic_init_u64(&shared->blocks_done, 0);
+	pg_atomic_init_u64(&shared->doubts, 0);
 	pg_atomic_init_u32(&shared->next_generation, 1);
 	SpinLockInit(&shared->mutex);
 }
@@ -356,6 +360,24 @@ build_all_units(BxBuild *build, const BxMetaPageData *meta,
 	return parallel;
 }
 
+/*
+ * Warns if some ranges match every key.  The server will now look up every row
+ * of the table, and each of these searches reads all of these ranges.
+ */
+static void
+warn_of_doubts(const BxBuild *build)
+{
+	uint64		doubts = pg_atomic_read_u64(&build->shared->doubts);
+
+	if (build->index->rd_index->indisexclusion && doubts > 0)
+		ereport(WARNING,
+				(errmsg("checking exclusion constraint \"%s\" may take very long, because the table has dead rows",
+						RelationGetRelationName(build->index)),
+				 errdetail("The keys of dead rows could not be computed, so the filters of " UINT64_FORMAT " page ranges match every key.",
+						   doubts),
+				 errhint("Cancel the command, run VACUUM on the table, and try again.")));
+}
+
 /* Builds all filters, and sets the remaining fields of *meta. */
 static void
 build_filters(BxBuild *build, BxMetaPageData *meta, IndexBuildResult *result)
@@ -372,6 +394,7 @@ build_filters(BxBuild *build, BxMetaPageData *meta, IndexBuildResult *result)
 	build->layout->build_publish(build, meta);
 	result->heap_tuples = build->shared->heap_tuples;
 	result->index_tuples = build->shared->index_tuples;
+	warn_of_doubts(build);
 	if (parallel != NULL)
 		bx_parallel_end(parallel);
 	else

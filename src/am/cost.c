@@ -11,6 +11,8 @@
 #include <math.h>
 
 #include "access/genam.h"
+#include "catalog/pg_proc.h"
+#include "nodes/nodeFuncs.h"
 #include "nodes/pathnodes.h"
 #include "optimizer/cost.h"
 #include "optimizer/optimizer.h"
@@ -518,7 +520,9 @@ choose_correlation(RelOptInfo *rel, double heap_pages, double selectivity)
 			sqrt(Min(heap_pages / rel_pages, 1));
 	min_io = random_page_cost +
 		Max(ceil(selectivity * rel_pages) - 1, 0) * seq_page_cost;
-	if (max_io <= min_io)
+
+	/* the administrator may have made random pages cheaper than others */
+	if (max_io <= min_io || max_io <= bitmap_io)
 		return 0;
 	return sqrt(Min(1, (max_io - bitmap_io) / (max_io - min_io)));
 }
@@ -543,6 +547,25 @@ first_search_cost(const IndexFacts *facts, const ScanPages *pages,
 					   first.in_order ? 1 / pages->hit : 1);
 }
 
+static bool
+is_unsafe_function(Oid function, void *unused)
+{
+	return func_parallel(function) != PROPARALLEL_SAFE;
+}
+
+/*
+ * Returns whether an expression calls a function that must not be called in a
+ * parallel worker.  The planner's is_parallel_safe() relies on what it knows
+ * of the query, of which the predicate of an index is no part.
+ */
+static bool
+contains_unsafe(Node *node, void *unused)
+{
+	return node != NULL &&
+		(check_functions_in_node(node, is_unsafe_function, unused) ||
+		 expression_tree_walker(node, contains_unsafe, unused));
+}
+
 void
 bxcostestimate(PlannerInfo *root, IndexPath *path, double loop_count,
 			   Cost *indexStartupCost, Cost *indexTotalCost,
@@ -563,6 +586,13 @@ bxcostestimate(PlannerInfo *root, IndexPath *path, double loop_count,
 	double		tuples;
 	double		per_tuple;
 	double		search_cost;
+
+	/*
+	 * Index scans evaluate the predicate (heap/visible.c), of which the
+	 * planner does not know.
+	 */
+	if (contains_unsafe((Node *) index->indpred, NULL))
+		path->path.parallel_safe = false;
 
 	get_facts(root, index, &facts);
 	estimate_pages(root, path, loop_count, &facts, all_quals, &pages);

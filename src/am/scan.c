@@ -28,7 +28,23 @@ bxbeginscan(Relation index, int nkeys, int norderbys)
 	IndexScanDesc scan = RelationGetIndexScan(index, nkeys, norderbys);
 	BxScan	   *opaque = palloc0(sizeof(BxScan));
 
+	/*
+	 * The check of an exclusion constraint begins a scan for every row, in a
+	 * context that lives until the end of the statement.  Extractors are not
+	 * freed one by one, so they need a context of their own.
+	 */
 	opaque->scan_cxt = CurrentMemoryContext;
+	for (int i = 0; i < IndexRelationGetNumberOfKeyAttributes(index); i++)
+	{
+		if (bx_extract_is_used(index, i + 1))
+		{
+			opaque->scan_cxt = opaque->own_cxt =
+				AllocSetContextCreate(CurrentMemoryContext,
+									  "bloomidx extractors",
+									  ALLOCSET_SMALL_SIZES);
+			break;
+		}
+	}
 	opaque->cxt = AllocSetContextCreate(CurrentMemoryContext, "bloomidx scan",
 										ALLOCSET_DEFAULT_SIZES);
 	opaque->hashers = palloc0(sizeof(BxHasher) * Max(nkeys, 1));
@@ -58,6 +74,8 @@ bxendscan(IndexScanDesc scan)
 	if (opaque->fetch != NULL)
 		bx_fetch_end(opaque->fetch);
 	MemoryContextDelete(opaque->cxt);
+	if (opaque->own_cxt != NULL)
+		MemoryContextDelete(opaque->own_cxt);
 	pfree(opaque->hashers);
 	pfree(opaque);
 }

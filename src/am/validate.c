@@ -468,23 +468,38 @@ bx_validate_index(Relation index)
 
 /*
  * Raises an error if the index is to have combined keys, but a column
- * extracts: its values have any number of keys.
+ * extracts: its values have any number of keys.  If an existing index is
+ * rebuilt, whose options ALTER INDEX has changed, this is only a WARNING, and
+ * the index gets no combined keys: TRUNCATE and VACUUM FULL of the table must
+ * not fail.
  */
 void
-bx_validate_keys(Relation index, const BxOptions *options)
+bx_validate_keys(Relation index, BxOptions *options)
 {
+	bool		is_new = index->rd_createSubid != InvalidSubTransactionId ||
+	!index->rd_index->indisvalid;
+
 	if (!(options->keys & BX_KEYS_ALL))
 		return;
 	for (int i = 0; i < IndexRelationGetNumberOfKeyAttributes(index); i++)
 	{
 		if (bx_extract_is_used(index, i + 1))
-			ereport(ERROR,
+		{
+			ereport(is_new ? ERROR : WARNING,
 					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+					 is_new ?
 					 errmsg("cannot create index \"%s\": column \"%s\" cannot be part of a combined key",
+							RelationGetRelationName(index),
+							NameStr(TupleDescAttr(RelationGetDescr(index),
+												  i)->attname)) :
+					 errmsg("index \"%s\" is built without combined keys: column \"%s\" cannot be part of a combined key",
 							RelationGetRelationName(index),
 							NameStr(TupleDescAttr(RelationGetDescr(index),
 												  i)->attname)),
 					 errdetail("Its operator class extracts several keys from a value."),
-					 errhint("Use option \"keys\" with value \"each\", or leave it out.")));
+					 errhint("Use option \"keys\" with value \"each\", or leave it out; ALTER INDEX ... RESET (keys) removes it.")));
+			options->keys = BX_KEYS_EACH;
+			return;
+		}
 	}
 }

@@ -179,13 +179,15 @@ describe_column(Relation table, const char *name, double rows,
 		Form_pg_statistic stats = (Form_pg_statistic) GETSTRUCT(tuple);
 
 		column->analyzed = true;
-		column->null_fraction = stats->stanullfrac;
+		/* statistics may have been imported, and be any numbers */
+		column->null_fraction = stats->stanullfrac >= 0 ?
+			Min(stats->stanullfrac, 1.0) : 0;
 		if (stats->stawidth > 0)
 			column->width = stats->stawidth;
 		if (stats->stadistinct > 0)
-			column->distinct = stats->stadistinct;
+			column->distinct = Min(stats->stadistinct, rows);
 		else if (stats->stadistinct < 0)
-			column->distinct = rows * -stats->stadistinct;
+			column->distinct = rows * Min(-stats->stadistinct, 1.0);
 		read_slots(tuple, column);
 		ReleaseSysCache(tuple);
 	}

@@ -162,16 +162,22 @@ is_direct(BxHeapScan *scan)
  * replacement of a function that is rolled back does not change that, nor
  * does another search_path.  Filters that are rebuilt from such expressions
  * would miss rows.  So the relation cache is made to read them again, under
- * the present identity and search_path.  The old lists remain allocated,
- * because the relation cache frees them only together with the entry; all
- * users have copies.
+ * the present identity and search_path; and afterwards to forget them, because
+ * later statements run under another identity and search_path.  The lists
+ * remain allocated, because the relation cache frees them only together with
+ * the entry; all users have copies.
  */
 IndexInfo *
 bx_heapscan_index_info(Relation index)
 {
+	IndexInfo  *result;
+
 	index->rd_indexprs = NIL;
 	index->rd_indpred = NIL;
-	return BuildIndexInfo(index);
+	result = BuildIndexInfo(index);
+	index->rd_indexprs = NIL;
+	index->rd_indpred = NIL;
+	return result;
 }
 
 /*

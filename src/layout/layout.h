@@ -122,6 +122,7 @@ typedef struct BxBuildShared
 
 	pg_atomic_uint64 next_unit; /* next unit to be claimed */
 	pg_atomic_uint64 blocks_done;	/* heap blocks read so far */
+	pg_atomic_uint64 doubts;	/* ranges, or parts of ranges, in doubt */
 	pg_atomic_uint32 next_generation;	/* of nodes and groups; starts with 1 */
 
 	slock_t		mutex;			/* protects the next two fields, and

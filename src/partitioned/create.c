@@ -119,9 +119,17 @@ bx_create_copy(Relation index, const BxNode *node, BlockNumber end,
 static void
 take_group(Relation index, BxMetaPageData *meta, BxGroupDesc *group)
 {
+	BlockNumber start;
+
 	group->generation = meta->partitioned.next_generation++;
-	group->start = bx_extents_take(index, meta, bx_groups_pages(group));
+	start = bx_extents_take(index, meta, bx_groups_pages(group));
 	bx_meta_write(index, meta);
+
+	/*
+	 * If writing the metapage fails, the pages are still in its list of free
+	 * extents, and bx_regroup_abandon() must not add them again.
+	 */
+	group->start = start;
 }
 
 /* Writes the pages of a new group, without bits. */
@@ -141,10 +149,10 @@ write_empty_group(Relation index, uint32 region, const BxGroupDesc *group)
 
 /*
  * Allocates and writes the pages of a group, without bits, and sets its start
- * and generation.  Only VACUUM calls this, which also is the only one that
- * searches for pages that are allocated and not named.  Therefore LockPage on
- * the metapage is held for the allocation only, and the pages, which can be
- * thousands, are written without it.
+ * and generation.  Only a repair calls this.  The lock on the table prevents
+ * another repair, and only VACUUM searches for pages that are allocated and
+ * not named.  Therefore LockPage on the metapage is held for the allocation
+ * only, and the pages, which can be thousands, are written without it.
  */
 void
 bx_create_group(Relation index, uint32 region, BxGroupDesc *group)
@@ -297,8 +305,8 @@ provide_group(Relation index, BxMetaPageData *meta, uint32 partition,
 
 /*
  * Creates a partition.  The first partition starts without a summary and
- * without a filter in a group, because a small table needs neither; VACUUM
- * adds them.  Later partitions get both immediately, sized like those of the
+ * without a filter in a group, because a small table needs neither; see
+ * bx_rebuild_after_create().  Later partitions get both immediately, sized like those of the
  * predecessor, so that the newest partition is never without them.
  */
 static void

@@ -1,8 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * refilter.c
- *	  VACUUM's repair of the filters of partitions: creates missing filters,
- *	  and rebuilds filters that are too full.
+ *	  The repair of the filters of partitions: creates missing filters, and
+ *	  rebuilds filters that are too full.
  *
  * A new filter is a group of width 1, which takes the place of the
  * partition's column in a wider group; see regroup.c for the steps.  Before

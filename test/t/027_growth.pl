@@ -22,7 +22,6 @@ my $node = new_node(
 	conf => "autovacuum = off\nmax_wal_size = 4GB\n");
 my $gate = new_gate($node);
 my $pad = int(page_size($node) * 0.6);
-my $missing_note = qr/missing summary/;
 
 sub query { return $node->safe_psql('postgres', $_[0]); }
 
@@ -100,6 +99,7 @@ my $locker = $node->background_psql('postgres');
 $locker->query_safe('BEGIN; LOCK TABLE busy IN SHARE UPDATE EXCLUSIVE MODE');
 query(grow_to('busy', 40));
 is(info('busy', 'segments, summarized_partitions'), '40|0', 'an insert does not wait for the lock that a repair needs');
+like(info('busy', 'note'), qr/partitions without summary: 1, VACUUM the table/, 'the note says what is missing');
 $locker->query_safe('COMMIT');
 $locker->quit;
 query(grow_to('busy', 64));
