@@ -323,6 +323,10 @@ clause_fraction(const BxClause *clause, double single)
 		return Max(pow(single, clause->nrequired), FOUND_APART);
 	if (clause->nrequired > 0)
 		return pow(single, clause->nrequired);
+
+	/* some elements may be required that are not in the sample */
+	if (clause->opaque != NULL && clause->noptional > BX_MAX_SAMPLED)
+		return pow(single, UNKNOWN_KEYS);
 	return clause->is_open ? 1.0 : Min(1.0, single * clause->noptional);
 }
 
@@ -351,7 +355,7 @@ estimate_extracted(PlannerInfo *root, IndexOptInfo *index,
 	rel = index_open(index->indexoid, NoLock);
 	bx_hasher_init(&hasher, rel, col + 1, InvalidOid);
 	bx_query_init(&query, 1);
-	(void) bx_extract_condition(&query, &hasher, &key);
+	(void) bx_extract_condition(&query, &hasher, &key, true);
 	index_close(rel, NoLock);
 	result->elements = 0;
 	for (int i = 0; i < query.conditions[0].nclauses; i++)

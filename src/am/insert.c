@@ -65,6 +65,8 @@ bxinsert(Relation index, Datum *values, bool *isnull, ItemPointer ht_ctid,
 	insert->layout->insert(insert, heap, ht_ctid, &insert->row);
 	MemoryContextSwitchTo(oldcxt);
 	MemoryContextReset(insert->tmpcxt);
+	if (unlikely(insert->row.allocated > BX_MANY_KEYS))
+		bx_hash_row_shrink(&insert->row);
 
 	/* the result is only used for unique indexes */
 	return false;

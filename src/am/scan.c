@@ -141,7 +141,7 @@ add_scan_key(BxQuery *query, Relation index, ScanKey key, BxHasher *hasher)
 	if (key->sk_flags & SK_ISNULL)
 		return false;
 	if (hasher->extractor)
-		return bx_extract_condition(query, hasher, key);
+		return bx_extract_condition(query, hasher, key, false);
 	if (key->sk_strategy != BX_EQUAL_STRATEGY)
 		elog(ERROR, "unexpected strategy number %d for index \"%s\"",
 			 key->sk_strategy, RelationGetRelationName(index));

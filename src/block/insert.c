@@ -17,6 +17,12 @@
 /* Maximum number of keys that one WAL record sets. */
 #define MAX_RECORD_KEYS		(BX_MAX_PAGE_BITS / BX_PACKED_MAX_PROBES)
 
+/*
+ * Maximum number of keys of a row that are tested and set under one lock of
+ * the page.
+ */
+#define MAX_BATCH			4096
+
 /* Number of keys for which no memory is allocated. */
 #define FEW_KEYS			4
 
@@ -116,50 +122,57 @@ make_pages(BxInsert *insert, Relation heap, ItemPointer tid)
 	UnlockPage(index, BX_METAPAGE_BLKNO, ExclusiveLock);
 }
 
+/* Some keys of a row, at most MAX_BATCH. */
+typedef struct Batch
+{
+	const uint64 *keys;
+	int			n;
+} Batch;
+
 /*
- * Returns whether a filter contains all keys of a row.  The caller holds a
+ * Returns whether a filter contains all keys of a batch.  The caller holds a
  * lock on the page.
  */
 static bool
-has_row(const char *filter, Size size, const BxRowKeys *row)
+has_batch(const char *filter, Size size, const Batch *batch)
 {
-	for (int i = 0; i < row->nkeys; i++)
+	for (int i = 0; i < batch->n; i++)
 	{
-		if (!bx_packed_test(filter, size, row->keys[i]))
+		if (!bx_packed_test(filter, size, batch->keys[i]))
 			return false;
 	}
 	return true;
 }
 
 /*
- * Sets the bits of a row's keys in a filter, and logs them.  The caller holds
- * an exclusive lock on the page.
+ * Sets the bits of a batch of keys in a filter, and logs them.  The caller
+ * holds an exclusive lock on the page.
  */
 static void
-set_row(Relation index, Buffer buffer, char *filter, Size size,
-		const BxRowKeys *row)
+set_batch(Relation index, Buffer buffer, char *filter, Size size,
+		  const Batch *batch)
 {
 	Size		start = filter - (char *) BufferGetPage(buffer);
 	BxPageBit	few[FEW_KEYS * BX_PACKED_MAX_PROBES];
-	int			most = Min(row->nkeys, MAX_RECORD_KEYS);
+	int			most = Min(batch->n, MAX_RECORD_KEYS);
 	BxPageBits	bits = {buffer, BX_OPAQUE_OFFSET, 0, few};
 	int			nkeys = 0;
 
 	if (most > FEW_KEYS)
 		bits.at = palloc(sizeof(BxPageBit) * most * BX_PACKED_MAX_PROBES);
-	for (int i = 0; i < row->nkeys; i++)
+	for (int i = 0; i < batch->n; i++)
 	{
 		uint32		positions[BX_PACKED_MAX_PROBES];
 		int			n;
 
-		if (bx_packed_test(filter, size, row->keys[i]))
+		if (bx_packed_test(filter, size, batch->keys[i]))
 			continue;
 		if (nkeys == most)
 		{
 			bx_page_set_bits(index, &bits, 1);
 			bits.n = nkeys = 0;
 		}
-		n = bx_packed_positions(filter, size, row->keys[i], positions);
+		n = bx_packed_positions(filter, size, batch->keys[i], positions);
 		for (int j = 0; j < n; j++)
 		{
 			bits.at[bits.n].offset = start + positions[j] / 8;
@@ -228,23 +241,23 @@ lock_scratch(RowPages *pages, int mode, Size *size)
 }
 
 /*
- * Returns whether all bits of a row's keys are set.  The share lock ensures
+ * Returns whether all bits of a batch of keys are set.  The share lock ensures
  * that the WAL record of these bits has been written.  No lock is held on
  * exit.
  */
 static bool
-find_row(RowPages *pages, const BxRowKeys *row)
+find_batch(RowPages *pages, const Batch *batch)
 {
 	bool		shadowed = lock_page(pages, BUFFER_LOCK_SHARE);
 	Size		size;
 	char	   *filter = bx_block_get_filter(pages->index, pages->buffer,
 											 pages->geometry, pages->child, &size);
-	bool		found = has_row(filter, size, row);
+	bool		found = has_batch(filter, size, batch);
 
 	if (found && shadowed)
 	{
 		filter = lock_scratch(pages, BUFFER_LOCK_SHARE, &size);
-		found = filter == NULL || has_row(filter, size, row);
+		found = filter == NULL || has_batch(filter, size, batch);
 		LockBuffer(pages->scratch, BUFFER_LOCK_UNLOCK);
 	}
 	LockBuffer(pages->buffer, BUFFER_LOCK_UNLOCK);
@@ -252,19 +265,19 @@ find_row(RowPages *pages, const BxRowKeys *row)
 }
 
 static void
-add_row(RowPages *pages, const BxRowKeys *row)
+add_batch(RowPages *pages, const Batch *batch)
 {
 	bool		shadowed = lock_page(pages, BUFFER_LOCK_EXCLUSIVE);
 	Size		size;
 	char	   *filter = bx_block_get_filter(pages->index, pages->buffer,
 											 pages->geometry, pages->child, &size);
 
-	set_row(pages->index, pages->buffer, filter, size, row);
+	set_batch(pages->index, pages->buffer, filter, size, batch);
 	if (shadowed)
 	{
 		filter = lock_scratch(pages, BUFFER_LOCK_EXCLUSIVE, &size);
 		if (filter)
-			set_row(pages->index, pages->scratch, filter, size, row);
+			set_batch(pages->index, pages->scratch, filter, size, batch);
 		LockBuffer(pages->scratch, BUFFER_LOCK_UNLOCK);
 	}
 	LockBuffer(pages->buffer, BUFFER_LOCK_UNLOCK);
@@ -300,9 +313,9 @@ pin_pages(BxInsert *insert, Relation heap, ItemPointer tid, RowPages *pages)
 }
 
 /*
- * Adds the keys of a row to the filter of its range.  Call it with no content
- * lock held: it locks one page of filters, and then the scratch page if the
- * page is shadowed.  No lock or pin is held on exit.
+ * Adds the keys of a row to the filter of its range, in batches.  Call it with
+ * no content lock held: it locks one page of filters, and then the scratch
+ * page if the page is shadowed.  No lock or pin is held on exit.
  */
 void
 bx_block_insert(BxInsert *insert, Relation heap, ItemPointer tid,
@@ -311,9 +324,16 @@ bx_block_insert(BxInsert *insert, Relation heap, ItemPointer tid,
 	RowPages	pages;
 
 	pin_pages(insert, heap, tid, &pages);
-	BX_PAUSE(BX_PAUSE_INSERT_KEY);
-	if (!find_row(&pages, row))
-		add_row(&pages, row);
+	for (int first = 0; first < row->nkeys; first += MAX_BATCH)
+	{
+		Batch		batch = {row->keys + first,
+		Min(row->nkeys - first, MAX_BATCH)};
+
+		CHECK_FOR_INTERRUPTS();
+		BX_PAUSE(BX_PAUSE_INSERT_KEY);
+		if (!find_batch(&pages, &batch))
+			add_batch(&pages, &batch);
+	}
 	ReleaseBuffer(pages.buffer);
 	if (BufferIsValid(pages.scratch))
 		ReleaseBuffer(pages.scratch);

@@ -129,6 +129,10 @@ bx_extract_init(Relation index, int attno)
  * current memory context, and so is what extractValue allocates: the caller
  * resets the context for every row.  This calls functions of the operator
  * class, so no content lock may be held.
+ *
+ * The array is that of the parts, where Datums have room for keys.  GIN, too,
+ * overwrites the array that extractValue returns; but GIN does not free it, so
+ * it need not be a chunk of its own.
  */
 int
 bx_extract_keys(BxHasher *hasher, Datum value, uint64 **keys)
@@ -148,10 +152,9 @@ bx_extract_keys(BxHasher *hasher, Datum value, uint64 **keys)
 		(*keys)[0] = bx_hasher_empty_value(hasher);
 		return 1;
 	}
-	*keys = palloc_extended(sizeof(uint64) * n, MCXT_ALLOC_HUGE);
-	for (int i = 0; i < n; i++)
-		(*keys)[i] = nulls != NULL && nulls[i] ?
-			bx_hasher_null_element(hasher) : bx_hasher_key(hasher, parts[i]);
+	*keys = sizeof(Datum) == sizeof(uint64) ? (uint64 *) parts :
+		palloc_extended(sizeof(uint64) * n, MCXT_ALLOC_HUGE);
+	bx_hasher_parts(hasher, parts, nulls, n, *keys);
 	return n;
 }
 
@@ -377,14 +380,29 @@ may_match_if(BxOpaque *opaque, int element, bool only)
 }
 
 /*
+ * Returns how many of n elements are examined, one by one.  For an estimate
+ * these are a sample.
+ */
+static int
+count_examined(const BxOpaque *opaque, int n, bool is_estimate)
+{
+	if (is_estimate)
+		return Min(n, BX_MAX_SAMPLED);
+	return opaque->nkeys <= MAX_CLASSIFIED ? n : 0;
+}
+
+/*
  * Divides the elements from "first" on into those that are required and those
- * that are optional.  Returns false if no row can match.
+ * that are optional.  Returns false if no row can match.  Elements that are
+ * not examined are optional; but for an estimate they are assumed to be
+ * required if all those of the sample are.
  */
 static bool
-classify(BxQuery *query, BxOpaque *opaque, int first, BxClause *clause)
+classify(BxQuery *query, BxOpaque *opaque, int first, bool is_estimate,
+		 BxClause *clause)
 {
 	int			n = query->nelements - first;
-	bool		examined = opaque->nkeys <= MAX_CLASSIFIED;
+	int			examined = count_examined(opaque, n, is_estimate);
 
 	clause->required = palloc_extended(sizeof(int) * Max(n, 1),
 									   MCXT_ALLOC_HUGE);
@@ -394,9 +412,16 @@ classify(BxQuery *query, BxOpaque *opaque, int first, BxClause *clause)
 									   MCXT_ALLOC_HUGE);
 	if (opaque->nkeys > 0 && !may_match_if(opaque, -2, false))
 		return false;
-	for (int e = first; e < query->nelements; e++)
+	for (int i = 0; i < n; i++)
 	{
-		if (examined && !may_match_if(opaque, e, false))
+		int			e = first + i;
+		bool		required;
+
+		if (i < examined)
+			required = !may_match_if(opaque, e, false);
+		else
+			required = is_estimate && clause->noptional == 0;
+		if (required)
 			clause->required[clause->nrequired++] = e;
 		else
 			clause->optional[clause->noptional++] = e;
@@ -410,13 +435,16 @@ classify(BxQuery *query, BxOpaque *opaque, int first, BxClause *clause)
  * is sufficient.
  */
 static bool
-is_decided(BxOpaque *opaque, const BxClause *clause)
+is_decided(BxOpaque *opaque, const BxClause *clause, bool is_estimate)
 {
+	int			examined = count_examined(opaque, clause->noptional,
+										  is_estimate);
+
 	if (clause->noptional == 0)
 		return true;
-	if (clause->nrequired > 0 || opaque->nkeys > MAX_CLASSIFIED)
+	if (clause->nrequired > 0 || examined == 0)
 		return false;
-	for (int i = 0; i < clause->noptional; i++)
+	for (int i = 0; i < examined; i++)
 	{
 		if (!may_match_if(opaque, clause->optional[i], true))
 			return false;
@@ -427,7 +455,7 @@ is_decided(BxOpaque *opaque, const BxClause *clause)
 /* Adds the clause of one operand, unless no row can match it. */
 static void
 add_operand(BxQuery *query, BxHasher *hasher, StrategyNumber strategy,
-			Datum operand)
+			Datum operand, bool is_estimate)
 {
 	int			first = query->nelements;
 	int32		mode;
@@ -440,12 +468,12 @@ add_operand(BxQuery *query, BxHasher *hasher, StrategyNumber strategy,
 		return;
 	bx_query_reserve(query, opaque->nkeys + 1);
 	has_prefix = add_elements(query, hasher, opaque);
-	if (!classify(query, opaque, first, &clause))
+	if (!classify(query, opaque, first, is_estimate, &clause))
 	{
 		query->nelements = first;
 		return;
 	}
-	if (!is_decided(opaque, &clause))
+	if (!is_decided(opaque, &clause, is_estimate))
 		clause.opaque = opaque;
 
 	/* a row that has none of the elements may match nevertheless */
@@ -464,7 +492,7 @@ add_operand(BxQuery *query, BxHasher *hasher, StrategyNumber strategy,
 /* Adds a clause for each element of an array that is not NULL. */
 static void
 add_operands(BxQuery *query, BxHasher *hasher, StrategyNumber strategy,
-			 Datum array)
+			 Datum array, bool is_estimate)
 {
 	Datum	   *values;
 	bool	   *nulls;
@@ -474,7 +502,7 @@ add_operands(BxQuery *query, BxHasher *hasher, StrategyNumber strategy,
 	{
 		CHECK_FOR_INTERRUPTS();
 		if (!nulls[i])
-			add_operand(query, hasher, strategy, values[i]);
+			add_operand(query, hasher, strategy, values[i], is_estimate);
 	}
 }
 
@@ -482,14 +510,20 @@ add_operands(BxQuery *query, BxHasher *hasher, StrategyNumber strategy,
  * Adds the condition of a scan key on an extracting column, whose argument is
  * not NULL.  Returns false if no row can meet it.  The query refers to the
  * argument, and to memory that this function allocates.
+ *
+ * If is_estimate, only some of the elements are examined, and the others are
+ * assumed to be like them.  Such a query must not be used to search.
  */
 bool
-bx_extract_condition(BxQuery *query, BxHasher *hasher, ScanKey key)
+bx_extract_condition(BxQuery *query, BxHasher *hasher, ScanKey key,
+					 bool is_estimate)
 {
 	bx_query_start_condition(query, key->sk_attno, 1);
 	if (key->sk_flags & SK_SEARCHARRAY)
-		add_operands(query, hasher, key->sk_strategy, key->sk_argument);
+		add_operands(query, hasher, key->sk_strategy, key->sk_argument,
+					 is_estimate);
 	else
-		add_operand(query, hasher, key->sk_strategy, key->sk_argument);
+		add_operand(query, hasher, key->sk_strategy, key->sk_argument,
+					is_estimate);
 	return bx_query_end_clauses(query);
 }

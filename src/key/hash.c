@@ -29,6 +29,7 @@
 #include "catalog/pg_collation.h"
 #include "catalog/pg_type.h"
 #include "fmgr.h"
+#include "miscadmin.h"
 #include "port/pg_bswap.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
@@ -491,6 +492,74 @@ bx_hasher_empty_value(const BxHasher *hasher)
 	return hash_int(0, column_seed(hasher->attno, KEY_EMPTY));
 }
 
+/*
+ * Computes the keys of the parts of a value of an extracting column.  nulls
+ * may be NULL.  keys[] may be the same memory as parts[].  See bx_hasher_key()
+ * about locks.
+ */
+void
+bx_hasher_parts(BxHasher *hasher, const Datum *parts, const bool *nulls, int n,
+				uint64 *keys)
+{
+	if (hasher->kind == HASH_INT8 && nulls == NULL)
+	{
+		/* as bx_hasher_key(), without a call */
+		for (int i = 0; i < n; i++)
+			keys[i] = hash_int(hash_int(DatumGetInt64(parts[i]), 0),
+							   hasher->seed);
+		return;
+	}
+	for (int i = 0; i < n; i++)
+	{
+		CHECK_FOR_INTERRUPTS();
+		keys[i] = nulls != NULL && nulls[i] ? bx_hasher_null_element(hasher) :
+			bx_hasher_key(hasher, parts[i]);
+	}
+}
+
+#define ST_SORT sort_keys
+#define ST_ELEMENT_TYPE uint64
+#define ST_COMPARE(a, b) (*(a) < *(b) ? -1 : *(a) > *(b))
+#define ST_CHECK_FOR_INTERRUPTS
+#define ST_SCOPE static
+#define ST_DEFINE
+#include "lib/sort_template.h"
+
+/*
+ * Sorts keys, and removes duplicates.  Returns the number of keys that are
+ * left.
+ */
+static int
+sort_unique(uint64 *keys, int n)
+{
+	int			kept = 0;
+
+	sort_keys(keys, n);
+	for (int i = 0; i < n; i++)
+	{
+		if (i == 0 || keys[i] != keys[i - 1])
+			keys[kept++] = keys[i];
+	}
+	return kept;
+}
+
+/*
+ * Returns hashes as Datums of type bigint.  The result uses the memory of the
+ * hashes.
+ */
+Datum *
+bx_hash_to_datums(uint64 *hashes, int n)
+{
+	Datum	   *result;
+
+	if (sizeof(Datum) == sizeof(uint64))
+		return (Datum *) hashes;
+	result = palloc_extended(sizeof(Datum) * Max(n, 1), MCXT_ALLOC_HUGE);
+	for (int i = 0; i < n; i++)
+		result[i] = PointerGetDatum(&hashes[i]);
+	return result;
+}
+
 /* Allocates memory for the keys of a row, in the current memory context. */
 void
 bx_hash_row_alloc(int natts, BxRowKeys *row)
@@ -509,20 +578,31 @@ append_extracted(BxHasher *hasher, Datum value, int more, BxRowKeys *row)
 {
 	uint64	   *keys;
 	int			n = bx_extract_keys(hasher, value, &keys);
-	Size		needed = (Size) row->nvalues + n + more;
+	Size		needed;
 
+	if (n > BX_MANY_KEYS)
+		n = sort_unique(keys, n);
+	needed = (Size) row->nvalues + n + more;
 	if (needed > PG_INT32_MAX)
 		ereport(ERROR,
 				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
 				 errmsg("a row has too many keys")));
 	if (needed > row->allocated)
 	{
-		row->allocated = Min(needed * 2, (Size) PG_INT32_MAX);
+		/* inserting the keys takes longer than copying them */
+		row->allocated = needed;
 		row->keys = repalloc_huge(row->keys, sizeof(uint64) * row->allocated);
 	}
 	memcpy(row->keys + row->nvalues, keys, sizeof(uint64) * n);
 	row->nvalues += n;
-	pfree(keys);
+}
+
+/* Frees memory after a row with more than BX_MANY_KEYS keys. */
+void
+bx_hash_row_shrink(BxRowKeys *row)
+{
+	row->allocated = BX_MANY_KEYS;
+	row->keys = repalloc(row->keys, sizeof(uint64) * row->allocated);
 }
 
 /*

@@ -88,6 +88,12 @@ typedef struct BxRowKeys
 } BxRowKeys;
 
 /*
+ * A value with more keys than this is so large that removing duplicates is
+ * worth a sort, and that the memory is not kept for the next row.
+ */
+#define BX_MANY_KEYS			2048
+
+/*
  * Decides for a set of children which of them may match an extracting
  * operator, if their required elements alone do not decide it.
  */
@@ -110,6 +116,12 @@ typedef struct BxClause
 	bool		is_open;		/* an optional element is a marker that most
 								 * rows have, so nothing is excluded */
 } BxClause;
+
+/*
+ * An estimate examines no more elements of an operand than this, so that
+ * planning time does not grow with the square of their number.
+ */
+#define BX_MAX_SAMPLED		16
 
 /*
  * A query: a search looks for the rows that meet all conditions.  A row meets
@@ -221,7 +233,11 @@ extern uint64 bx_hasher_key(BxHasher *hasher, Datum value);
 extern uint64 bx_hash_marker(int attno, bool isnull);
 extern uint64 bx_hasher_null_element(const BxHasher *hasher);
 extern uint64 bx_hasher_empty_value(const BxHasher *hasher);
+extern void bx_hasher_parts(BxHasher *hasher, const Datum *parts,
+							const bool *nulls, int n, uint64 *keys);
+extern Datum *bx_hash_to_datums(uint64 *hashes, int n);
 extern void bx_hash_row_alloc(int natts, BxRowKeys *row);
+extern void bx_hash_row_shrink(BxRowKeys *row);
 extern int	bx_hash_keys_per_row(int natts, uint8 keys);
 extern uint64 bx_hash_combine(const uint64 *keys, int n);
 extern int	bx_hash_finish_row(uint8 which, int natts, uint64 *keys, int n);
@@ -238,7 +254,7 @@ extern bool bx_extract_is_used(Relation index, int attno);
 extern BxExtractor *bx_extract_init(Relation index, int attno);
 extern int	bx_extract_keys(BxHasher *hasher, Datum value, uint64 **keys);
 extern bool bx_extract_condition(BxQuery *query, BxHasher *hasher,
-								 ScanKey key);
+								 ScanKey key, bool is_estimate);
 extern void bx_opaque_match(BxOpaque *opaque, const BxClause *clause,
 							const BxMask *present, BxMask *result);
 

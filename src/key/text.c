@@ -34,6 +34,8 @@
 #include "catalog/pg_collation.h"
 #include "fmgr.h"
 #include "mb/pg_wchar.h"
+#include "miscadmin.h"
+#include "port/pg_bitutils.h"
 #include "utils/builtins.h"
 #include "utils/formatting.h"
 #include "utils/lsyscache.h"
@@ -74,13 +76,26 @@ typedef struct TextOptions
 	int			length;
 } TextOptions;
 
-/* A list of keys, as Datums of type bigint. */
+/*
+ * A list of keys.  Most duplicates are left out of a long list, so that its
+ * size depends on the number of distinct keys more than on the length of the
+ * string: "recent" has the last key of each slot.
+ */
 typedef struct KeyList
 {
-	Datum	   *keys;
+	uint64	   *keys;
 	int			n;
 	Size		allocated;
+	uint64	   *recent;			/* NULL if the list has room for all keys */
+	uint32		mask;			/* slots of "recent", a power of two, - 1 */
 } KeyList;
+
+/* Keys that a list has room for at first; and maximum slots of "recent". */
+#define LONG_LIST			(32 * 1024)
+#define RECENT_KEYS			(256 * 1024)
+
+/* Characters between two checks for interrupts, a power of two. */
+#define UNINTERRUPTED		(64 * 1024)
 
 Datum
 bloomidx_ngram_options(PG_FUNCTION_ARGS)
@@ -114,22 +129,59 @@ get_length(FunctionCallInfo fcinfo, int otherwise)
 		((TextOptions *) PG_GET_OPCLASS_OPTIONS())->length : otherwise;
 }
 
+/* Initializes a list to which up to "size" keys will be added. */
 static void
 init_list(KeyList *list, Size size)
 {
 	list->n = 0;
-	list->allocated = Max(size, 1);
-	list->keys = palloc_extended(sizeof(Datum) * list->allocated,
-								 MCXT_ALLOC_HUGE);
+	list->allocated = Max(Min(size, LONG_LIST), 1);
+	list->keys = palloc(sizeof(uint64) * list->allocated);
+	list->recent = NULL;
+	if (size > LONG_LIST)
+	{
+		list->mask = pg_nextpower2_32(Min(size, RECENT_KEYS)) - 1;
+		list->recent = palloc0(sizeof(uint64) * (list->mask + 1));
+	}
 }
 
-static void
+static pg_noinline void
+enlarge_list(KeyList *list)
+{
+	list->allocated += list->allocated / 2;
+	list->keys = repalloc_huge(list->keys, sizeof(uint64) * list->allocated);
+}
+
+static inline void
 add_key(KeyList *list, const char *start, const char *end, uint64 seed)
 {
+	uint64		key = bx_hash_bytes(start, end - start, seed);
+
+	if (list->recent)
+	{
+		uint64	   *last = &list->recent[key & list->mask];
+
+		/* an empty slot contains 0, so the key 0 is always added */
+		if (*last == key && key != 0)
+			return;
+		*last = key;
+		if (list->n == list->allocated)
+			enlarge_list(list);
+	}
 	Assert(list->n < list->allocated);
-	list->keys[list->n++] = Int64GetDatum((int64) bx_hash_bytes(start,
-																end - start,
-																seed));
+	list->keys[list->n++] = key;
+}
+
+/*
+ * Returns the keys of a list as Datums of type bigint, and sets *nkeys to
+ * their number.
+ */
+static Datum *
+finish_list(KeyList *list, int32 *nkeys)
+{
+	*nkeys = list->n;
+	if (list->recent)
+		pfree(list->recent);
+	return bx_hash_to_datums(list->keys, list->n);
 }
 
 /* Returns the end of the character that starts at p. */
@@ -141,20 +193,35 @@ next_char(const char *p, const char *end)
 	return Min(next, end);
 }
 
-/* Adds the n-grams of a string. */
+/*
+ * Adds the n-grams of a string.  "single" says that all its characters have
+ * one byte, which makes this faster.
+ */
 static void
-add_ngrams(KeyList *list, const char *data, Size len, int n)
+add_ngrams(KeyList *list, const char *data, Size len, int n, bool single)
 {
 	const char *end = data + len;
 	const char *starts[MAX_NGRAM];
 	const char *p = data;
 	Size		count = 0;
 
+	if (single)
+	{
+		for (; count + n <= len; count++)
+		{
+			if (count % UNINTERRUPTED == 0)
+				CHECK_FOR_INTERRUPTS();
+			add_key(list, data + count, data + count + n, SEED_NGRAM);
+		}
+		return;
+	}
 	while (p < end)
 	{
 		starts[count % n] = p;
 		p = next_char(p, end);
 		count++;
+		if (count % UNINTERRUPTED == 0)
+			CHECK_FOR_INTERRUPTS();
 		if (count >= n)
 			add_key(list, starts[count % n], p, SEED_NGRAM);
 	}
@@ -190,14 +257,17 @@ is_ascii_only(const char *data, Size len)
 
 /*
  * Returns lower(data).  "ascii" is the result of lowers_ascii(), which makes
- * this faster than the server's function.
+ * this faster than the server's function.  *single is set to true if all
+ * characters of the result are known to have one byte.
  */
 static char *
-lower_string(const char *data, Size len, Oid collation, bool ascii, Size *n)
+lower_string(const char *data, Size len, Oid collation, bool ascii, Size *n,
+			 bool *single)
 {
 	char	   *result;
 
-	if (ascii && is_ascii_only(data, len))
+	*single = ascii && is_ascii_only(data, len);
+	if (*single)
 	{
 		result = palloc_extended(len + 1, MCXT_ALLOC_HUGE);
 		for (Size i = 0; i < len; i++)
@@ -249,16 +319,18 @@ bloomidx_ngram_extract_value(PG_FUNCTION_ARGS)
 	text	   *value = PG_GETARG_TEXT_PP(0);
 	int32	   *nkeys = (int32 *) PG_GETARG_POINTER(1);
 	Size		len;
+	bool		single;
 	char	   *lower = lower_string(VARDATA_ANY(value),
 									 VARSIZE_ANY_EXHDR(value),
 									 PG_GET_COLLATION(),
-									 get_state(fcinfo)->ascii, &len);
+									 get_state(fcinfo)->ascii, &len, &single);
 	KeyList		list;
 
 	init_list(&list, len);
-	add_ngrams(&list, lower, len, get_length(fcinfo, DEFAULT_NGRAM));
-	*nkeys = list.n;
-	PG_RETURN_POINTER(list.keys);
+	add_ngrams(&list, lower, len, get_length(fcinfo, DEFAULT_NGRAM), single);
+	pfree(lower);
+	PG_FREE_IF_COPY(value, 0);
+	PG_RETURN_POINTER(finish_list(&list, nkeys));
 }
 
 /*
@@ -370,11 +442,11 @@ add_pieces(KeyList *list, const char *data, Size len, int n, bool exact,
 			appendBinaryStringInfo(&piece, start, size);
 		if (!is_literal)
 		{
-			add_ngrams(list, piece.data, piece.len, n);
+			add_ngrams(list, piece.data, piece.len, n, false);
 			resetStringInfo(&piece);
 		}
 	}
-	add_ngrams(list, piece.data, piece.len, n);
+	add_ngrams(list, piece.data, piece.len, n, false);
 	pfree(piece.data);
 }
 
@@ -389,22 +461,22 @@ bloomidx_ngram_extract_query(PG_FUNCTION_ARGS)
 	Size		len = VARSIZE_ANY_EXHDR(pattern);
 	Oid			collation = PG_GET_COLLATION();
 	bool		exact = strategy == NGRAM_LIKE;
+	bool		single;
 	KeyList		list;
 
 	check_collation(collation);
 	if (strategy != NGRAM_LIKE && strategy != NGRAM_ILIKE)
 		elog(ERROR, "unrecognized strategy number: %d", strategy);
 	if (!exact)
-		data = lower_string(data, len, collation, false, &len);
+		data = lower_string(data, len, collation, false, &len, &single);
 
 	/* the lower case of a character may have more bytes, but is one character */
 	init_list(&list, len);
 	add_pieces(&list, data, len, get_length(fcinfo, DEFAULT_NGRAM), exact,
 			   collation);
-	*nkeys = list.n;
 	if (list.n == 0)
 		*mode = GIN_SEARCH_MODE_ALL;
-	PG_RETURN_POINTER(list.keys);
+	PG_RETURN_POINTER(finish_list(&list, nkeys));
 }
 
 /*
@@ -437,8 +509,7 @@ bloomidx_prefix_extract_value(PG_FUNCTION_ARGS)
 	add_key(&list, data, data + len, SEED_WHOLE);
 	if (end)
 		add_key(&list, data, end, SEED_PREFIX);
-	*nkeys = list.n;
-	PG_RETURN_POINTER(list.keys);
+	PG_RETURN_POINTER(finish_list(&list, nkeys));
 }
 
 /*
@@ -494,8 +565,7 @@ bloomidx_prefix_extract_query(PG_FUNCTION_ARGS)
 		add_key(&list, literal.data, end, SEED_PREFIX);
 	else
 		*mode = GIN_SEARCH_MODE_ALL;
-	*nkeys = list.n;
-	PG_RETURN_POINTER(list.keys);
+	PG_RETURN_POINTER(finish_list(&list, nkeys));
 }
 
 /* Returns the name of the extractValue function of an extracting column. */

@@ -37,7 +37,8 @@ StaticAssertDecl(BX_LEVEL_GROUP <= BX_MAX_BITS_PAGES,
 typedef struct KeySet
 {
 	uint64	   *slots;
-	uint32		size;			/* slots, a power of two; 0 before first use */
+	uint32		size;			/* slots that are used, a power of two; 0
+								 * before first use */
 	uint32		n;
 } KeySet;
 
@@ -96,6 +97,12 @@ typedef struct Target
 /* A row with more keys than this is inserted page by page. */
 #define FEW_KEYS		4
 
+/*
+ * Maximum number of its keys that are inserted at a time.  This bounds the
+ * memory, and the time until an interrupt is noticed.
+ */
+#define MAX_BATCH		(16 * 1024)
+
 /* Maximum number of pages that are pinned to insert such a row. */
 #define MAX_PINNED		16
 
@@ -112,11 +119,33 @@ bx_partitioned_insert_begin(const BxMetaPageData *meta)
 	return palloc0(sizeof(PartitionedInsert));
 }
 
+/*
+ * Returns the number of slots of a set for n keys: at least twice as many, so
+ * that a key is found after few steps.
+ */
+static Size
+choose_set_size(Size n)
+{
+	Size		size = MIN_SET_SIZE;
+
+	while (size < n * 2)
+		size *= 2;
+	return size;
+}
+
+/*
+ * Empties a set, in time that is proportional to the keys that it contained,
+ * because this happens for every range.  A set that was large for a single
+ * range becomes smaller: it then uses only the first of its slots, until it
+ * grows again and gets new ones.
+ */
 static void
 clear_set(KeySet *set)
 {
-	if (set->n > 0)
-		memset(set->slots, 0, sizeof(uint64) * set->size);
+	if (set->n == 0)
+		return;
+	set->size = Min(set->size, choose_set_size((Size) set->n * 2));
+	memset(set->slots, 0, sizeof(uint64) * set->size);
 	set->n = 0;
 }
 
@@ -452,6 +481,7 @@ typedef struct PageKey
 #define ST_ELEMENT_TYPE PageKey
 #define ST_COMPARE(a, b) \
 	((a)->number < (b)->number ? -1 : (a)->number > (b)->number)
+#define ST_CHECK_FOR_INTERRUPTS
 #define ST_SCOPE static
 #define ST_DEFINE
 #include "lib/sort_template.h"
@@ -588,8 +618,7 @@ insert_level(PartitionedInsert *state, Relation index, Buffer topbuf,
 	BxPageBit  *bits;
 	bool		current = true;
 
-	bits = palloc_extended(sizeof(BxPageBit) * n * count_probes(&targets[0]),
-						   MCXT_ALLOC_HUGE);
+	bits = palloc(sizeof(BxPageBit) * n * count_probes(&targets[0]));
 	for (int first = 0, end; first < n && current; first = end)
 	{
 		CHECK_FOR_INTERRUPTS();
@@ -613,8 +642,7 @@ insert_level(PartitionedInsert *state, Relation index, Buffer topbuf,
 static PageKey *
 sort_by_page(int level, uint32 nparts, const uint64 *keys, int n)
 {
-	PageKey    *sorted = palloc_extended(sizeof(PageKey) * n,
-										 MCXT_ALLOC_HUGE);
+	PageKey    *sorted = palloc(sizeof(PageKey) * n);
 
 	for (int i = 0; i < n; i++)
 	{
@@ -639,7 +667,7 @@ insert_node(PartitionedInsert *state, Relation index, Buffer topbuf,
 	if (node->desc.state != BX_NODE_PRESENT || n == 0)
 		return true;
 	sorted = sort_by_page(node->level, node->desc.nslices, keys, n);
-	targets = palloc_extended(sizeof(Target) * n, MCXT_ALLOC_HUGE);
+	targets = palloc(sizeof(Target) * n);
 	for (int i = 0; i < n; i++)
 		locate_key(&targets[i], node, range, sorted[i].key);
 	current = insert_level(state, index, topbuf, 0, node->desc.start, targets,
@@ -662,7 +690,7 @@ insert_group(PartitionedInsert *state, Relation index, Buffer topbuf,
 	if (group->width == 0 || n == 0)
 		return true;
 	sorted = sort_by_page(BX_LEVEL_GROUP, group->nblocks, keys, n);
-	targets = palloc_extended(sizeof(Target) * n, MCXT_ALLOC_HUGE);
+	targets = palloc(sizeof(Target) * n);
 	for (int i = 0; i < n; i++)
 		locate_group_key(&targets[i], group, partition, sorted[i].key);
 	current = insert_level(state, index, topbuf, partition / BX_FANOUT,
@@ -691,10 +719,8 @@ static bool
 reserve_slots(KeySet *set, MemoryContext cxt, int n)
 {
 	KeySet		old = *set;
-	Size		size = Max(old.size, MIN_SET_SIZE);
+	Size		size = choose_set_size((Size) set->n + n);
 
-	while (size < ((Size) set->n + n) * 2)
-		size *= 2;
 	if (size > MAX_SET_SIZE)
 		return false;
 	if (size > old.size)
@@ -804,25 +830,22 @@ verify_entry(PartitionedInsert *state, Buffer topbuf)
 }
 
 /*
- * Adds the keys of the values of a row that has many.  Keys that an earlier
- * row has set in the same slices need not be set again, if the slices are
- * still current.
+ * Adds some keys of a row that has many, at most MAX_BATCH.  Keys that an
+ * earlier row, or an earlier batch, has set in the same slices need not be set
+ * again, if the slices are still current.
  */
 static void
-insert_many(BxInsert *insert, Relation heap, ItemPointer tid, Buffer topbuf,
-			uint32 range, const BxRowKeys *row)
+insert_batch(BxInsert *insert, Relation heap, ItemPointer tid, Buffer topbuf,
+			 uint32 range, const uint64 *batch, int nbatch)
 {
 	PartitionedInsert *state = insert->layout_state;
 	MemoryContext cxt = GetMemoryChunkContext(state);
-	uint64	   *keys = palloc_extended(sizeof(uint64) * row->nvalues,
-									   MCXT_ALLOC_HUGE);
-	uint64	   *above = palloc_extended(sizeof(uint64) * row->nvalues,
-										MCXT_ALLOC_HUGE);
+	uint64	   *keys = palloc(sizeof(uint64) * nbatch);
+	uint64	   *above = palloc(sizeof(uint64) * nbatch);
 
 	for (;;)
 	{
-		int			n = select_others(&state->range_keys, row->keys,
-									  row->nvalues, keys);
+		int			n = select_others(&state->range_keys, batch, nbatch, keys);
 		int			nabove = select_others(&state->segment_keys, keys, n,
 										   above);
 
@@ -839,6 +862,19 @@ insert_many(BxInsert *insert, Relation heap, ItemPointer tid, Buffer topbuf,
 	}
 	pfree(keys);
 	pfree(above);
+}
+
+/* Adds the keys of the values of a row that has many, in batches. */
+static void
+insert_many(BxInsert *insert, Relation heap, ItemPointer tid, Buffer topbuf,
+			uint32 range, const BxRowKeys *row)
+{
+	for (int first = 0; first < row->nvalues; first += MAX_BATCH)
+	{
+		CHECK_FOR_INTERRUPTS();
+		insert_batch(insert, heap, tid, topbuf, range, row->keys + first,
+					 Min(row->nvalues - first, MAX_BATCH));
+	}
 }
 
 /*

@@ -73,6 +73,26 @@ my ($real, $hypothetical) = plans("SELECT * FROM nothing WHERE id = md5('7')::uu
 like($hypothetical->{cost},
 	qr/^\d+\.\d+$/, "an empty table: the hypothetical index has a cost ($hypothetical->{cost}, really $real->{cost})");
 
+# Operands with many keys, of which a sample is examined: the time is not that of examining all, which is 100 times as long.
+$node->safe_psql('postgres', q{
+CREATE TABLE words AS SELECT to_tsvector('simple', 'w' || i || ' v' || i % 100) AS word FROM generate_series(1, 20000) i;
+CREATE INDEX words_word ON words } . using_index('word') . q{;
+ANALYZE words});
+foreach my $case ([ 'all', q{string_agg('w' || i, ' & ')} ], [ 'one and any', q{'v1 & (' || string_agg('w' || i, ' | ') || ')'} ])
+{
+	my ($what, $expression) = @$case;
+	my $words = $node->safe_psql('postgres', "SELECT $expression FROM generate_series(1, 1900) i");
+	my @times;
+
+	foreach (1 .. 3)
+	{
+		my $plan = $node->safe_psql('postgres', "EXPLAIN (SUMMARY) SELECT * FROM words WHERE word @@ '$words'::tsquery");
+		ok($plan =~ /Scan (using|on) words_word/, "$what of many words: the index is used") if !@times && $what eq 'all';
+		push @times, $plan =~ /Planning Time: ([\d.]+) ms/;
+	}
+	cmp_ok((sort { $a <=> $b } @times)[0], '<', 60, "$what of many words: planning takes a few milliseconds");
+}
+
 log_is_clean($node, 'planner');
 $node->stop;
 done_testing();
