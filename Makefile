@@ -8,7 +8,8 @@
 #   make matrix             make check with PostgreSQL 17 and 18, in chroots of Debian trixie and sid, and with an 18
 #                             that is built with assertions; needs root
 #   make soak [MINUTES=20]  the long versions of the tests, again and again, with other seeds
-#   make unit               the tests of the pure C core alone; needs no PostgreSQL
+#   make unit               the tests of the pure C core alone; needs no PostgreSQL, but xxhash.h
+#   make vectors            the test vectors of that core with many compilers, and on emulated processors
 #   make model              verify the models of test/model with spin; VERBOSE=1 shows how sabotaged variants fail
 #   make bench [SCALE=small]  the long comparison, with plots: bench/results, and README.md's table; an hour
 #                             small: five minutes, to bench/results-small    ROWS=n GROWTH="n n" REPEAT=n: see bench/compare
@@ -43,7 +44,7 @@ override with_llvm = no
 
 # Goals that are scripts.  They find or install PostgreSQL themselves, so they must not need pg_config here,
 # and PGXS has a "check" of its own, which only says that it is not supported.
-SCRIPTED = demo check matrix soak bench build-bench planner layouts dedup unit model lint indent indent-check dist
+SCRIPTED = demo check matrix soak bench build-bench planner layouts dedup unit vectors model lint indent indent-check dist
 
 ifneq ($(filter $(SCRIPTED),$(MAKECMDGOALS)),)
 
@@ -60,6 +61,9 @@ soak:
 
 unit:
 	@test/unit/run
+
+vectors:
+	@test/vectors
 
 model:
 	@test/model/run

@@ -17,30 +17,23 @@
  * equal combined keys.
  *
  * The filters on disk depend on all of this: a change requires a new
- * BX_HASH_VERSION.  XXH3 has been stable since xxHash 0.8.0.
+ * BX_HASH_VERSION.  sql/vectors.sql contains keys that must not change.
  *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
 
-#define XXH_INLINE_ALL
-#include <xxhash.h>
-
 #include "catalog/pg_collation.h"
 #include "catalog/pg_type.h"
 #include "fmgr.h"
 #include "miscadmin.h"
-#include "port/pg_bswap.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
 #include "utils/uuid.h"
 
+#include "../filter/keyhash.h"
 #include "key.h"
-
-#if XXH_VERSION_NUMBER < 800
-#error "bloomidx needs xxHash 0.8.0 or later"
-#endif
 
 PG_FUNCTION_INFO_V1(bloomidx_hash_bool);
 PG_FUNCTION_INFO_V1(bloomidx_hash_char);
@@ -54,84 +47,60 @@ PG_FUNCTION_INFO_V1(bloomidx_hash_text);
 PG_FUNCTION_INFO_V1(bloomidx_hash_bpchar);
 PG_FUNCTION_INFO_V1(bloomidx_hash_name);
 
-/* What a key states about a column. */
-typedef enum KeyKind
-{
-	KEY_VALUE = 1,
-	KEY_NULL = 2,
-	KEY_NOT_NULL = 3,
-	KEY_NULL_ELEMENT = 4,		/* a part of the value is NULL */
-	KEY_EMPTY = 5,				/* the value has no parts */
-	KEY_COMBINED = 6			/* all columns; the column number is 0 */
-} KeyKind;
-
-/* XXH3 of an integer as eight little-endian bytes. */
-static uint64
-hash_int(uint64 value, uint64 seed)
-{
-#ifdef WORDS_BIGENDIAN
-	value = pg_bswap64(value);
-#endif
-	return XXH3_64bits_withSeed(&value, sizeof(value), seed);
-}
-
 /* XXH3 of a string of bytes. */
 uint64
 bx_hash_bytes(const char *data, Size len, uint64 seed)
 {
-	return XXH3_64bits_withSeed(data, len, seed);
+	return bx_keyhash_bytes(data, len, seed);
 }
 
 /* Combines a hash with the hash of everything before it. */
 uint64
 bx_hash_mix(uint64 before, uint64 hash)
 {
-	return hash_int(hash, before);
-}
-
-static uint64
-column_seed(int attno, KeyKind kind)
-{
-	return ((uint64) attno << 8) | kind;
+	return bx_keyhash_int(hash, before);
 }
 
 Datum
 bloomidx_hash_bool(PG_FUNCTION_ARGS)
 {
-	PG_RETURN_INT64(hash_int(PG_GETARG_BOOL(0), PG_GETARG_INT64(1)));
+	PG_RETURN_INT64(bx_keyhash_int(PG_GETARG_BOOL(0), PG_GETARG_INT64(1)));
 }
 
 /* for "char" */
 Datum
 bloomidx_hash_char(PG_FUNCTION_ARGS)
 {
-	PG_RETURN_INT64(hash_int((uint8) PG_GETARG_CHAR(0), PG_GETARG_INT64(1)));
+	PG_RETURN_INT64(bx_keyhash_int((uint8) PG_GETARG_CHAR(0),
+								   PG_GETARG_INT64(1)));
 }
 
 Datum
 bloomidx_hash_int2(PG_FUNCTION_ARGS)
 {
-	PG_RETURN_INT64(hash_int((int64) PG_GETARG_INT16(0), PG_GETARG_INT64(1)));
+	PG_RETURN_INT64(bx_keyhash_int((int64) PG_GETARG_INT16(0),
+								   PG_GETARG_INT64(1)));
 }
 
 /* also for date, xid and cid */
 Datum
 bloomidx_hash_int4(PG_FUNCTION_ARGS)
 {
-	PG_RETURN_INT64(hash_int((int64) PG_GETARG_INT32(0), PG_GETARG_INT64(1)));
+	PG_RETURN_INT64(bx_keyhash_int((int64) PG_GETARG_INT32(0),
+								   PG_GETARG_INT64(1)));
 }
 
 /* also for time, timestamp, timestamptz, pg_lsn, xid8 and oid8 */
 Datum
 bloomidx_hash_int8(PG_FUNCTION_ARGS)
 {
-	PG_RETURN_INT64(hash_int(PG_GETARG_INT64(0), PG_GETARG_INT64(1)));
+	PG_RETURN_INT64(bx_keyhash_int(PG_GETARG_INT64(0), PG_GETARG_INT64(1)));
 }
 
 Datum
 bloomidx_hash_oid(PG_FUNCTION_ARGS)
 {
-	PG_RETURN_INT64(hash_int(PG_GETARG_OID(0), PG_GETARG_INT64(1)));
+	PG_RETURN_INT64(bx_keyhash_int(PG_GETARG_OID(0), PG_GETARG_INT64(1)));
 }
 
 Datum
@@ -139,17 +108,17 @@ bloomidx_hash_uuid(PG_FUNCTION_ARGS)
 {
 	pg_uuid_t  *uuid = PG_GETARG_UUID_P(0);
 
-	PG_RETURN_INT64(XXH3_64bits_withSeed(uuid->data, UUID_LEN,
-										 PG_GETARG_INT64(1)));
+	PG_RETURN_INT64(bx_keyhash_bytes(uuid->data, UUID_LEN,
+									 PG_GETARG_INT64(1)));
 }
 
 Datum
 bloomidx_hash_bytea(PG_FUNCTION_ARGS)
 {
 	bytea	   *value = PG_GETARG_BYTEA_PP(0);
-	uint64		hash = XXH3_64bits_withSeed(VARDATA_ANY(value),
-											VARSIZE_ANY_EXHDR(value),
-											PG_GETARG_INT64(1));
+	uint64		hash = bx_keyhash_bytes(VARDATA_ANY(value),
+										VARSIZE_ANY_EXHDR(value),
+										PG_GETARG_INT64(1));
 
 	PG_FREE_IF_COPY(value, 0);
 	PG_RETURN_INT64(hash);
@@ -176,7 +145,7 @@ hash_string(const char *data, Size len, Oid collation, uint64 seed)
 	Datum		hash;
 
 	if (is_deterministic(collation))
-		return XXH3_64bits_withSeed(data, len, seed);
+		return bx_keyhash_bytes(data, len, seed);
 	copy = cstring_to_text_with_len(data, len);
 	hash = DirectFunctionCall2Coll(hashtextextended, collation,
 								   PointerGetDatum(copy), Int64GetDatum(seed));
@@ -390,7 +359,7 @@ bx_hasher_init(BxHasher *hasher, Relation index, int attno, Oid type)
 {
 	hasher->collation = index->rd_indcollation[attno - 1];
 	hasher->attno = attno;
-	hasher->seed = column_seed(attno, KEY_VALUE);
+	hasher->seed = bx_keyhash_seed(attno, BX_KEY_VALUE);
 	if (bx_extract_is_used(index, attno))
 	{
 		init_extracting(hasher, index);
@@ -413,8 +382,8 @@ static pg_noinline uint64
 hash_packed_bytes(Datum value)
 {
 	struct varlena *plain = PG_DETOAST_DATUM_PACKED(value);
-	uint64		hash = XXH3_64bits_withSeed(VARDATA_ANY(plain),
-											VARSIZE_ANY_EXHDR(plain), 0);
+	uint64		hash = bx_keyhash_bytes(VARDATA_ANY(plain),
+										VARSIZE_ANY_EXHDR(plain), 0);
 
 	pfree(plain);
 	return hash;
@@ -434,28 +403,28 @@ bx_hasher_key(BxHasher *hasher, Datum value)
 	switch ((HashKind) hasher->kind)
 	{
 		case HASH_UUID:
-			hash = XXH3_64bits_withSeed(DatumGetPointer(value), UUID_LEN, 0);
+			hash = bx_keyhash_bytes(DatumGetPointer(value), UUID_LEN, 0);
 			break;
 		case HASH_INT2:
-			hash = hash_int((int64) DatumGetInt16(value), 0);
+			hash = bx_keyhash_int((int64) DatumGetInt16(value), 0);
 			break;
 		case HASH_INT4:
-			hash = hash_int((int64) DatumGetInt32(value), 0);
+			hash = bx_keyhash_int((int64) DatumGetInt32(value), 0);
 			break;
 		case HASH_INT8:
-			hash = hash_int(DatumGetInt64(value), 0);
+			hash = bx_keyhash_int(DatumGetInt64(value), 0);
 			break;
 		case HASH_OID:
-			hash = hash_int(DatumGetObjectId(value), 0);
+			hash = bx_keyhash_int(DatumGetObjectId(value), 0);
 			break;
 		case HASH_BYTES:
 			if (VARATT_IS_COMPRESSED(DatumGetPointer(value)) ||
 				VARATT_IS_EXTERNAL(DatumGetPointer(value)))
 				hash = hash_packed_bytes(value);
 			else
-				hash = XXH3_64bits_withSeed(VARDATA_ANY(DatumGetPointer(value)),
-											VARSIZE_ANY_EXHDR(DatumGetPointer(value)),
-											0);
+				hash = bx_keyhash_bytes(VARDATA_ANY(DatumGetPointer(value)),
+										VARSIZE_ANY_EXHDR(DatumGetPointer(value)),
+										0);
 			break;
 		case HASH_CONTENT:
 			hash = bx_hash_content(hasher->type, hasher->collation, value);
@@ -465,7 +434,7 @@ bx_hasher_key(BxHasher *hasher, Datum value)
 												   hasher->collation, value,
 												   Int64GetDatum(0)));
 	}
-	return hash_int(hash, hasher->seed);
+	return bx_keyhash_int(hash, hasher->seed);
 }
 
 /*
@@ -475,21 +444,23 @@ bx_hasher_key(BxHasher *hasher, Datum value)
 uint64
 bx_hash_marker(int attno, bool isnull)
 {
-	return hash_int(0, column_seed(attno, isnull ? KEY_NULL : KEY_NOT_NULL));
+	return bx_keyhash_int(0, bx_keyhash_seed(attno, isnull ? BX_KEY_NULL :
+											 BX_KEY_NOT_NULL));
 }
 
 /* Returns the key which states that a part of the column's value is NULL. */
 uint64
 bx_hasher_null_element(const BxHasher *hasher)
 {
-	return hash_int(0, column_seed(hasher->attno, KEY_NULL_ELEMENT));
+	return bx_keyhash_int(0, bx_keyhash_seed(hasher->attno,
+											 BX_KEY_NULL_ELEMENT));
 }
 
 /* Returns the key of a value of an extracting column that has no parts. */
 uint64
 bx_hasher_empty_value(const BxHasher *hasher)
 {
-	return hash_int(0, column_seed(hasher->attno, KEY_EMPTY));
+	return bx_keyhash_int(0, bx_keyhash_seed(hasher->attno, BX_KEY_EMPTY));
 }
 
 /*
@@ -505,8 +476,8 @@ bx_hasher_parts(BxHasher *hasher, const Datum *parts, const bool *nulls, int n,
 	{
 		/* as bx_hasher_key(), without a call */
 		for (int i = 0; i < n; i++)
-			keys[i] = hash_int(hash_int(DatumGetInt64(parts[i]), 0),
-							   hasher->seed);
+			keys[i] = bx_keyhash_int(bx_keyhash_int(DatumGetInt64(parts[i]), 0),
+									 hasher->seed);
 		return;
 	}
 	for (int i = 0; i < n; i++)
@@ -619,11 +590,7 @@ bx_hash_keys_per_row(int natts, uint8 keys)
 uint64
 bx_hash_combine(const uint64 *keys, int n)
 {
-	uint64		hash = column_seed(0, KEY_COMBINED);
-
-	for (int i = 0; i < n; i++)
-		hash = bx_hash_mix(hash, keys[i]);
-	return hash;
+	return bx_keyhash_combine(keys, n);
 }
 
 /*
