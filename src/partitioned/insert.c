@@ -226,7 +226,11 @@ load_entry(BxInsert *insert, Relation heap, ItemPointer tid)
 	}
 	if (created)
 	{
-		/* the descriptors may have changed, which will be noticed */
+		/*
+		 * The descriptors may have changed.  Inserting a key compares them
+		 * again.  insert_doubt() does not, but whatever was built here has
+		 * read the heap page of the row, and knows of its doubt.
+		 */
 		bx_rebuild_after_create(heap, insert->index, state->segment);
 	}
 	forget_marks(state, InvalidBlockNumber);

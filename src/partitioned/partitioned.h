@@ -362,9 +362,9 @@ typedef struct BxRegroup
 
 extern void bx_regroup_begin(BxRegroup *regroup, Relation index,
 							 uint32 region, const BxGroupDesc *group);
-extern bool bx_regroup_finish(const BxRegroup *regroup, bool is_filtered,
+extern bool bx_regroup_finish(BxRegroup *regroup, bool is_filtered,
 							  BlockNumber *freed);
-extern void bx_regroup_abandon(const BxRegroup *regroup);
+extern void bx_regroup_abandon(BxRegroup *regroup);
 extern void bx_regroup_settle(Relation index, uint32 region);
 extern BlockNumber bx_regroup_remove_unused(Relation index, uint32 region);
 

@@ -92,14 +92,19 @@ count_keys(Refilter *refilter)
 static double
 estimate_keys(Refilter *refilter)
 {
+	Relation	index = refilter->repair->index;
 	BxNode		summary;
 	BxMeasure	measure;
+	BlockNumber index_blocks = 0;
+	BlockNumber blkno;
 
 	bx_node_of_slot(refilter->partition, BX_SLOT_SUMMARY, &refilter->top,
 					&summary);
+	bx_dir_tops(index, refilter->partition, 1, &blkno);
+	bx_dir_check_desc(index, blkno, &summary.desc, &index_blocks);
 	if (summary.desc.state != BX_NODE_PRESENT ||
 		(summary.desc.flags & BX_DESC_DOUBT) ||
-		!bx_slices_measure(refilter->repair->index, &summary, NULL, &measure))
+		!bx_slices_measure(index, &summary, NULL, &measure))
 		return 0;
 	return Max(measure.all_keys, 1);
 }

@@ -110,7 +110,7 @@ enter_group(const BxRegroup *regroup, bool is_filtered)
  * returns false.  is_filtered is as in enter_group().
  */
 bool
-bx_regroup_finish(const BxRegroup *regroup, bool is_filtered,
+bx_regroup_finish(BxRegroup *regroup, bool is_filtered,
 				  BlockNumber *freed)
 {
 	BxGroupDesc none = {0};
@@ -168,18 +168,22 @@ bx_regroup_settle(Relation index, uint32 region)
  * the pages of the new group if it has been dropped.
  */
 void
-bx_regroup_abandon(const BxRegroup *regroup)
+bx_regroup_abandon(BxRegroup *regroup)
 {
-	const BxGroupDesc *group = &regroup->group;
+	BxGroupDesc group = regroup->group;
 	BxRegionPageData *copy = palloc(sizeof(BxRegionPageData));
 	BlockNumber index_blocks = 0;
 
 	bx_regroup_settle(regroup->index, regroup->region);
-	if (group->start != 0 &&
+	if (group.start != 0 &&
 		bx_dir_read_region(regroup->index, regroup->region, &index_blocks,
 						   copy) &&
-		bx_groups_by_generation(copy, group->generation) == NULL)
-		bx_extents_free(regroup->index, group->start, bx_groups_pages(group));
+		bx_groups_by_generation(copy, group.generation) == NULL)
+	{
+		/* an error may follow, and this function be called again */
+		regroup->group.start = 0;
+		bx_extents_free(regroup->index, group.start, bx_groups_pages(&group));
+	}
 	pfree(copy);
 }
 
