@@ -19,6 +19,7 @@ use Time::HiRes qw(usleep);
 our @EXPORT = qw(
   new_node
   new_standby
+  server_version
   catch_up
   install_oracle
   layout
@@ -92,6 +93,13 @@ sub new_standby
 	$standby->append_conf('postgresql.conf', $param{conf}) if $param{conf};
 	$standby->start;
 	return $standby;
+}
+
+# The major version of a running server.  A node has a pg_version of its own since PostgreSQL 15 only.
+sub server_version
+{
+	my ($node) = @_;
+	return int($node->safe_psql('postgres', 'SHOW server_version_num') / 10000);
 }
 
 # Waits until the standby has replayed everything, what is not flushed yet included.

@@ -60,7 +60,7 @@ is($subscriber->safe_psql('postgres', $contents), $publisher->safe_psql('postgre
 	'publisher and subscriber have the same rows of a table without a key');
 SKIP:
 {
-	skip 'the index can be used since PostgreSQL 18', 1 if $subscriber->pg_version < 18;
+	skip 'the index can be used since PostgreSQL 18', 1 if server_version($subscriber) < 18;
 	$subscriber->poll_query_until('postgres', "SELECT idx_scan > 1000 FROM pg_stat_user_indexes WHERE indexrelname = 'keyless_v'");
 	cmp_ok($subscriber->safe_psql('postgres', "SELECT idx_scan FROM pg_stat_user_indexes WHERE indexrelname = 'keyless_v'"),
 		'>', 1000, 'the subscriber finds rows by the index');

@@ -129,7 +129,7 @@ query('ALTER TABLE plain SET (vacuum_truncate = off); VACUUM plain');
 is(pages('plain_k'), $size + 150, 'VACUUM does not truncate the index if the table has vacuum_truncate = off');
 query('SELECT bloomidx_summarize(\'plain_k\'); ALTER TABLE plain RESET (vacuum_truncate)');
 is(pages('plain_k'), $size + 150, 'bloomidx_summarize does not truncate the index');
-if ($node->pg_version >= 18)
+if (server_version($node) >= 18)
 {
 	query('SET vacuum_truncate = off; VACUUM plain');
 	is(pages('plain_k'), $size + 150, 'VACUUM does not truncate the index if the server has vacuum_truncate = off');

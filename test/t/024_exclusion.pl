@@ -77,7 +77,7 @@ create_table('gist', q{EXCLUDE USING gist (int4range(k, k, '[]') WITH =)});
 # A partitioned table, whose constraint must include the partition key.
 SKIP:
 {
-	skip 'there are no exclusion constraints on partitioned tables before PostgreSQL 17', 2 if $node->pg_version < 17;
+	skip 'there are no exclusion constraints on partitioned tables before PostgreSQL 17', 2 if server_version($node) < 17;
 	$node->safe_psql('postgres', "CREATE TABLE parts (k int, n int, EXCLUDE @{[ using_index('k WITH =') ]}) PARTITION BY HASH (k);"
 		  . join '', map { "CREATE TABLE part$_ PARTITION OF parts FOR VALUES WITH (MODULUS 3, REMAINDER $_);" } 0 .. 2);
 	$node->safe_psql('postgres', 'INSERT INTO parts SELECT generate_series(1, 1000)');
