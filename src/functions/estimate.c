@@ -565,16 +565,16 @@ make_advice(const BxTableModel *model, const Expectation *expected,
 	double		correlation = fabs(model->columns[0].correlation);
 
 	if (model->heap_pages < SMALL_TABLE_PAGES && btree >= 0)
-		return psprintf("a B-tree is the better choice: the table is small, and %s for a B-tree do not matter",
+		return psprintf("a B-tree is the better choice: the table is small, and a B-tree needs only %s",
 						format_bytes(btree));
 	if (share > MAX_USEFUL_SHARE)
-		return psprintf("no index is worth it: a lookup would have to read %.0f%% of the table, because its rows are all over it",
+		return psprintf("no index is useful: a lookup would have to read %.0f%% of the table, because the matching rows are scattered over it",
 						100 * share);
 	if (btree >= 0 && btree < 2 * size)
 		return psprintf("a B-tree is the better choice: it needs %s, because it stores each of few distinct values once, and bloomidx needs %s",
 						format_bytes(btree), format_bytes(size));
 	if (correlation > BRIN_CORRELATION && expected->pages > BRIN_MIN_PAGES)
-		return psprintf("consider BRIN with minmax operator class: the table is sorted by the column, so that it would do with much less than %s",
+		return psprintf("consider BRIN with a minmax operator class: the table is sorted by the column, so a BRIN index would be much smaller than %s",
 						format_bytes(size));
 	if (btree < 0)
 		return psprintf("bloomidx is a good choice: it needs %s, and a lookup reads about %.0f pages",
@@ -710,7 +710,7 @@ bloomidx_estimate(PG_FUNCTION_ARGS)
 	{
 		if (!model.columns[i].analyzed)
 		{
-			advice = psprintf("ANALYZE the table first: nothing is known of its values, which are taken to be all distinct (%s)",
+			advice = psprintf("ANALYZE the table first: there are no statistics, so all values are assumed to be distinct (%s)",
 							  advice);
 			break;
 		}

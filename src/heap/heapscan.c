@@ -8,9 +8,9 @@
  * transaction that inserted it aborted: no snapshot ever sees such a version.
  * These are more versions than table_index_build_scan() returns, which omits
  * versions that are dead, or that were HOT-updated and are still visible to
- * older snapshots, here or on a standby.  With all versions, the index is
- * correct for every snapshot, and concurrent HOT updates behind the scan do
- * no harm.
+ * older snapshots, here or on a standby.  Because the index contains all
+ * versions, it is correct for every snapshot, and concurrent HOT updates on
+ * pages that the scan has already read are harmless.
  *
  * A version that is not certainly live (deleted, or inserted by another
  * transaction that is still in progress) must not make the scan fail, so only
@@ -156,16 +156,16 @@ is_direct(BxHeapScan *scan)
  * Returns the IndexInfo of an existing index, with the expressions and the
  * predicate as the functions are defined now.
  *
- * The relation cache contains the expressions with the bodies of SQL
- * functions inlined: as they were when this session first needed the
- * expressions, and with names resolved under the search_path of that time.  A
- * replacement of a function that is rolled back does not change that, nor
- * does another search_path.  Filters that are rebuilt from such expressions
- * would miss rows.  So the relation cache is made to read them again, under
- * the present identity and search_path; and afterwards to forget them, because
- * later statements run under another identity and search_path.  The lists
- * remain allocated, because the relation cache frees them only together with
- * the entry; all users have copies.
+ * The relation cache contains the expressions with the bodies of SQL functions
+ * inlined: as they were when this session first needed the expressions, and
+ * with names resolved under the search_path of that time.  If the replacement
+ * of a function is rolled back, or search_path changes, the cached expressions
+ * do not change.  Filters that are rebuilt from such expressions would miss
+ * rows.  So the relation cache is made to read them again, under the present
+ * identity and search_path; and afterwards to discard them, because later
+ * statements run under another identity and search_path.  The lists remain
+ * allocated, because the relation cache frees them only together with the
+ * entry; all users have copies.
  */
 IndexInfo *
 bx_heapscan_index_info(Relation index)
@@ -641,8 +641,8 @@ lock_types(BxHeapScan *scan)
 
 /*
  * Collects the keys of a heap page, which is pinned, and releases the pin.
- * Locks on types are held no longer than for one page, so that VACUUM holds
- * up nobody who wants to alter them.
+ * Locks on types are held only while one page is processed, so that ALTER TYPE
+ * does not wait for VACUUM for long.
  */
 static void
 collect_page(BxHeapScan *scan, Buffer buffer)

@@ -9,16 +9,17 @@
  * if a search finds few pages, bloomidx checks their rows itself, and returns
  * to the executor only the rows whose keys are elements of the query.
  *
- * No row is missed.  The snapshot was taken before, so every version that it
- * sees is on its page, cannot be pruned, and has the same keys as in the
- * filter.  Checking visibility and the recheck are left to the executor.  The
- * executor expects the TID of the root of a HOT chain, so the root of each
- * tuple that matches is returned, and each root once: src/README ("Rows in HOT
- * chains") has the proof.  The rows are checked under the share lock on the
- * page, so no code of data types or users may run: a value that would have to
- * be detoasted counts as a match, and a condition on a column that is hashed
- * by a function of its type, or on an expression, is left to the executor.  If
- * no condition can be tested, all rows match.
+ * No row is missed.  The snapshot was taken before the page is read, so every
+ * version that the snapshot sees is on its page, cannot be pruned, and has the
+ * keys that were added to the filter.  The executor checks visibility and
+ * rechecks the conditions.  The executor expects the TID of the root of a HOT
+ * chain, so the root of each tuple that matches is returned, and each root
+ * once: src/README ("Rows in HOT chains") has the proof.  The rows are checked
+ * under the share lock on the page, so neither functions of data types nor
+ * user-defined functions may run: a value that would have to be detoasted
+ * counts as a match, and a condition on a column that is hashed by a function
+ * of its type, or on an expression, is left to the executor.  If no condition
+ * can be tested, all rows match.
  *
  * The table's descriptor does not describe every tuple on its pages.  If a
  * transaction adds a column, inserts rows and aborts, then the number of the
@@ -224,7 +225,7 @@ may_match(BxRows *rows, HeapTuple tuple)
 /*
  * Replaces the tuples in tids[], which are in ascending order, by the roots of
  * their HOT chains, each root once.  Returns the number of roots.  A heap-only
- * tuple that no root leads to is visible to nobody, and is left out.  The
+ * tuple that no root leads to is visible to no snapshot, and is omitted.  The
  * caller holds a lock on the page.
  */
 static int

@@ -4,14 +4,14 @@
  *	  Tests whether a snapshot sees a version of a row that the index
  *	  contains.
  *
- * An ordinary scan leaves visibility to the executor.  Two kinds of index
- * scans cannot:
+ * In an ordinary scan the executor checks visibility.  Two kinds of index
+ * scans must check it here:
  *
  * Partial indexes.  The planner omits from an index scan the conditions that
  * the index predicate implies.  The executor rechecks only the conditions on
- * index columns.  But the filters identify pages, and a page has rows outside
- * the predicate.  So the predicate is evaluated here, on the version that the
- * snapshot sees.
+ * index columns.  But the filters identify pages, and a page may have rows
+ * that do not satisfy the predicate.  So the predicate is evaluated here, on
+ * the version that the snapshot sees.
  *
  * Index-only scans.  SELECT count(*) needs no column, so the planner may
  * choose an index-only scan, which does not read rows on all-visible pages.

@@ -19,8 +19,9 @@
  *	  ... ADD ATTRIBUTE, which changes no value and no table.
  *
  * Nothing is cached between calls: a composite type may change while an index
- * is in use, and the index gets no notice of that.  The type cache gets
- * invalidation messages, but possibly late: see lookup_row_descriptor.
+ * is in use, and no invalidation is sent for the index.  The type cache
+ * receives invalidation messages, but possibly late: see
+ * lookup_row_descriptor.
  *
  *-------------------------------------------------------------------------
  */
@@ -62,8 +63,8 @@ PG_FUNCTION_INFO_V1(bloomidx_hash_record);
  * VACUUM does not hash values whose types are nested more deeply than this,
  * contain more composite types than this, or need more steps than this to be
  * examined.  Otherwise the owner of a type could make VACUUM fail for lack of
- * stack or of space for locks, or last as long as the owner likes: the types
- * are examined for every heap page.
+ * stack or of space for locks, or make VACUUM arbitrarily slow, because the
+ * types are examined for every heap page.
  */
 #define MAX_DEPTH			100
 #define MAX_ROWS			100
@@ -184,9 +185,10 @@ lookup_row_descriptor(HeapTupleHeader row)
 		ReleaseTupleDesc(desc);
 
 		/*
-		 * A transaction becomes visible before it sends its invalidation
-		 * messages, and releases its locks after that: so the lock waits for
-		 * the messages.  (VACUUM holds the lock; see bx_hash_lock_types.)
+		 * A committing transaction becomes visible first, then sends its
+		 * invalidation messages, and then releases its locks.  So when we get
+		 * the lock, the messages have been sent.  (VACUUM holds the lock; see
+		 * bx_hash_lock_types.)
 		 */
 		if (OidIsValid(relid))
 		{
@@ -671,10 +673,10 @@ bx_hash_unlock_types(List *locked)
 
 /*
  * Acquires AccessShareLock on all composite types that are contained in an
- * indexed column's type, so that hashing its values waits for nobody who
- * alters such a type, and appends them to *locked.  Raises an error if a lock
- * is not available immediately.  The caller calls bx_hash_unlock_types()
- * soon, because ALTER TYPE waits meanwhile.
+ * indexed column's type, so that hashing its values does not wait for a
+ * transaction that alters such a type, and appends them to *locked.  Raises an
+ * error if a lock is not available immediately.  The caller calls
+ * bx_hash_unlock_types() soon, because ALTER TYPE waits meanwhile.
  */
 void
 bx_hash_lock_types(Relation index, int attno, List **locked)

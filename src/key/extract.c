@@ -9,21 +9,23 @@
  * splits the operand of an operator, and triConsistent (or consistent) decides
  * from the keys that are present whether a row may match.
  *
- * A filter differs from an entry of GIN in that it is the union of the rows of
- * a range, and may contain keys that no row has.  So a key is never known to
- * be present: triConsistent gets only FALSE and MAYBE.  FALSE means that no
- * row of the range has the key.
+ * Unlike a GIN entry, a filter contains the keys of all rows of a range, and
+ * may match keys that no row has.  So a key is never known to be present:
+ * triConsistent gets only FALSE and MAYBE.  FALSE means that no row of the
+ * range has the key.
  *
  * In the default mode, a row must have at least one of the keys.  Functions
  * rely on that, and need not check it, so it is checked here.  In the other
- * modes a marker takes the place of that key: "the value has no parts" in mode
- * INCLUDE_EMPTY, and "the column is not NULL" in mode ALL.
+ * modes a row may instead have the key "the value has no parts" (mode
+ * INCLUDE_EMPTY) or the marker "the column is not NULL" (mode ALL).
  *
  * Most operators demand that some keys are present in any case.  These
- * required keys are found once for each query, by asking what would be if all
- * keys but one were present.  A search needs to AND only their masks.  What is
- * left is decided by calls of triConsistent, one for each different set of
- * keys that occurs among the children of a node.
+ * required keys are determined once for each query: a key is required if
+ * triConsistent returns FALSE when this key is absent and all others may be
+ * present.  If all keys are required, a search only ANDs their masks.
+ * Otherwise triConsistent decides about the remaining children, with one call
+ * for each different set of optional keys that occurs among the children of a
+ * node.
  *
  *-------------------------------------------------------------------------
  */
@@ -43,8 +45,9 @@
 #include "key.h"
 
 /*
- * With more keys than this in a query, no required keys are looked for: that
- * takes one call for each key, and each call looks at all keys.
+ * If a query has more keys than this, required keys are not determined: this
+ * would take one call of triConsistent for each key, and each call examines
+ * all keys.
  */
 #define MAX_CLASSIFIED		2000
 
@@ -173,7 +176,10 @@ call_ternary(BxOpaque *opaque)
 													 PointerGetDatum(opaque->nulls)));
 }
 
-/* Calls consistent, to which a MAYBE is TRUE or FALSE according to "present". */
+/*
+ * Calls consistent, with TRUE or FALSE in place of each MAYBE, according to
+ * "present".
+ */
 static bool
 call_boolean(BxOpaque *opaque, const int *maybe, int nmaybe, int present)
 {
@@ -367,8 +373,8 @@ add_elements(BxQuery *query, BxHasher *hasher, BxOpaque *opaque)
 }
 
 /*
- * Asks whether a row may match that lacks one element, or has no other
- * element, as "only" says; prefixes count as present.
+ * Returns whether a row may match that lacks the element or, if "only", that
+ * has no other element.  Prefixes count as possibly present.
  */
 static bool
 may_match_if(BxOpaque *opaque, int element, bool only)
@@ -430,9 +436,8 @@ classify(BxQuery *query, BxOpaque *opaque, int first, bool is_estimate,
 }
 
 /*
- * Returns whether calls of triConsistent would tell no more than the
- * elements: because all are required, or because in the default mode any one
- * is sufficient.
+ * Returns whether triConsistent need not be called, because the elements alone
+ * decide: all are required, or, in the default mode, any one is sufficient.
  */
 static bool
 is_decided(BxOpaque *opaque, const BxClause *clause, bool is_estimate)

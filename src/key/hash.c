@@ -5,12 +5,13 @@
  *
  * An operator class names a function (type, bigint) returns bigint, with the
  * signature of PostgreSQL's own extended hash functions, that returns equal
- * hashes for equal values.  Types whose equality is equality of bytes have
- * such a function here, which is XXH3 of the bytes; types that contain other
- * types have one in contents.c; all others use the type's own function.
- * Integers of all widths are hashed as eight little-endian bytes, so that
- * int4_column = 5::bigint finds its row.  The result is mixed with the column
- * number, so that equal values in two columns have different keys.
+ * hashes for equal values.  This file has such functions for types whose
+ * values are equal if and only if their bytes are equal; they compute XXH3 of
+ * the bytes.  contents.c has the functions for types that contain other types.
+ * All other types use the type's own function.  Integers of all widths are
+ * hashed as eight little-endian bytes, so that int4_column = 5::bigint finds
+ * its row.  The result is mixed with the column number, so that equal values
+ * in two columns have different keys.
  *
  * The combined key of a row is a hash of the keys of its columns, in their
  * order.  So values that are equal in every column, whatever their types, have
@@ -242,7 +243,10 @@ choose_kind(const BxHasher *hasher)
 	return HASH_BY_CALL;
 }
 
-/* Returns the bytes of a value if they are all that is hashed, otherwise 0. */
+/*
+ * Returns the number of bytes of a value if the hash depends only on these
+ * bytes, otherwise 0.
+ */
 static int
 fixed_length(HashKind kind)
 {
@@ -265,8 +269,8 @@ fixed_length(HashKind kind)
 
 /*
  * Chooses how to hash the keys of an extracting class that has no hash
- * function of its own: as the type of the keys does.  Types that need no
- * function call are hashed as in a plain column.
+ * function of its own: by the default hash function of the type of the keys.
+ * Types that need no function call are hashed as in a plain column.
  */
 static HashKind
 choose_kind_of_type(const BxHasher *hasher)

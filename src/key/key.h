@@ -129,15 +129,15 @@ typedef struct BxClause
  * key of the row, and a condition with clauses if it meets at least one of
  * the clauses.
  *
- * A query as scan keys or bloomidx_probe() state it has conditions on single
- * columns.  bx_query_for_filters() makes of it the query for the filters, which
- * contain other keys if option "keys" says so.
+ * A query that comes from scan keys or from bloomidx_probe() has conditions on
+ * single columns.  bx_query_for_filters() converts it to the query for the
+ * filters, which may contain other keys, depending on option "keys".
  *
  * The elements of a condition are contiguous.  In a condition without clauses
  * they are in ascending order of their keys, and distinct.  Conditions are in
  * the order of the scan keys, except in a query for the filters.  Every
- * condition has at least one element: a condition without elements cannot be
- * met, and then no query is made.
+ * condition has at least one element: no row can meet a condition without
+ * elements, and then no search is made.
  */
 typedef struct BxElement
 {
@@ -214,9 +214,10 @@ bx_hasher_same(const BxHasher *hasher, Datum a, Datum b)
 }
 
 /*
- * Lists of values for all columns are multiplied out to combined keys if there
- * are at most this many of them.  Each is looked for as a single value is, so
- * the number bounds the time of a search, and 16 bytes of memory for each.
+ * If all columns have lists of values, a search looks for the combined keys of
+ * all combinations of the values, provided that there are at most this many
+ * combinations.  The limit bounds the time of a search and its memory, which
+ * is 16 bytes per combination.
  */
 #define BX_MAX_COMBINED		16384
 

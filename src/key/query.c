@@ -7,7 +7,7 @@
  * The candidates are the children of a node (as masks), ranges (as bytes), or
  * a single row.  The query is the AND of its conditions.  A condition is the
  * OR of its elements or, if it comes from an extracting operator (extract.c),
- * the OR of its clauses.  All this is evaluated only here.
+ * the OR of its clauses.  Only this file evaluates conditions and clauses.
  *
  *-------------------------------------------------------------------------
  */
@@ -237,8 +237,8 @@ add_combined(BxQuery *query, const BxQuery *from,
 }
 
 /*
- * Adds the conditions of a query, with a weaker one in place of each condition
- * on the values of a column: the column is not NULL.
+ * Adds the conditions of a query, but replaces each condition on the values of
+ * a column by the weaker condition that the column is not NULL.
  */
 static void
 add_markers(BxQuery *query, const BxQuery *from)
@@ -266,7 +266,8 @@ add_markers(BxQuery *query, const BxQuery *from)
  * If all columns have conditions on their values, the combined key is looked
  * for, and nothing else: the columns' own keys and markers would exclude
  * little more.  Otherwise the query itself is returned, if the filters contain
- * its keys.  If they do not, only markers are left to look for.
+ * its keys.  If the filters do not contain its keys, the result looks for
+ * markers only.
  */
 const BxQuery *
 bx_query_for_filters(const BxQuery *query, int natts, uint8 which)

@@ -16,14 +16,13 @@
  * by a dot in Turkish, I and J followed by accents in Lithuanian.  So each
  * character of a pattern of LIKE is lowered by itself, and a character whose
  * result may depend on its neighbours, or is not one character, is treated
- * like %.  These are all conditions that Unicode's SpecialCasing.txt has for
- * lower case.
+ * like %.  Unicode's SpecialCasing.txt has no other conditions for lower case.
  *
  * text_prefix_ops extracts two keys: the whole value, and its first "length"
  * characters if it has that many.
  *
  * Under a nondeterministic collation equal strings may have different
- * characters, so such collations are refused.
+ * characters, so such collations are rejected.
  *
  *-------------------------------------------------------------------------
  */
@@ -229,9 +228,9 @@ add_ngrams(KeyList *list, const char *data, Size len, int n, bool single)
 
 /*
  * Returns whether lower() maps ASCII letters as in English under a collation.
- * Then it maps every string of ASCII characters so: no condition of Unicode
- * for lower case concerns ASCII characters alone, and libc maps each character
- * by itself.
+ * If so, it maps every string of ASCII characters in this way: no condition of
+ * Unicode for lower case concerns only ASCII characters, and libc maps each
+ * character by itself.
  */
 static bool
 lowers_ascii(Oid collation)
@@ -335,8 +334,8 @@ bloomidx_ngram_extract_value(PG_FUNCTION_ARGS)
 
 /*
  * Returns whether the lower case of a character may depend on its neighbours,
- * or whether the character may vanish.  In encodings other than UTF-8, all
- * characters beyond ASCII are treated so.
+ * or whether the character may vanish.  In encodings other than UTF-8, the
+ * result is true for all characters beyond ASCII.
  */
 static bool
 depends_on_neighbours(const char *p)

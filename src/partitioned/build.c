@@ -64,11 +64,11 @@ bx_partitioned_build_plan(BxBuild *build, BxMetaPageData *meta)
 }
 
 /*
- * Chooses the maximum width of groups and the number that their blocks are
- * related to, unless another participant has chosen them for all before.  The
- * filters of that many partitions with the given number of keys fit into an
- * eighth of the shared buffers, because every partition writes to all pages of
- * its group.
+ * Chooses the maximum width of groups, and the number c of which the number of
+ * blocks of every group is c * 2^k, unless another participant has already
+ * chosen both for all participants.  A group of the maximum width, with the
+ * given number of keys per partition, fits in an eighth of shared_buffers,
+ * because every partition writes to all pages of its group.
  */
 static void
 choose_group_size(BxBuildShared *shared, double keys)
@@ -119,7 +119,7 @@ make_group(PartitionedBuild *pb, BxGroupDesc *group)
 
 /*
  * Gets the descriptor of the group of the current partition.  The participant
- * that is first in need of a group creates it, with the size for the number of
+ * that first needs a group creates the group, with a size for the number of
  * keys of its own partition.  The other participants wait meanwhile.  A
  * partition that has too many keys for this size gets a group of its own.
  */
@@ -178,9 +178,10 @@ is_column_affordable(const PartitionedBuild *pb, const BxGroupDesc *group)
 }
 
 /*
- * Returns the keys that the current partition will have, extrapolated from
- * those so far: to its end, if there are more keys to come, else to the end of
- * a partition of which the heap has only a part.
+ * Returns the number of keys that the current partition will have,
+ * extrapolated from the keys so far: to the part of the partition that has not
+ * been read yet, or, if everything has been read, to the part that the heap
+ * does not have yet.
  */
 static double
 expect_partition_keys(const PartitionedBuild *pb)
@@ -452,8 +453,8 @@ publish_partition(BxBuild *build, BxMetaPageData *meta, uint32 partition,
 }
 
 /*
- * Enters the group that a partition has for itself, if it has one: after the
- * wide groups, so that it is the current one.
+ * Enters the partition's own group of width 1, if it has one, after the wide
+ * groups, so that this group is the current one.
  */
 static void
 publish_own_group(BxBuild *build, BxMetaPageData *meta, uint32 partition)

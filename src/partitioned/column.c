@@ -25,9 +25,10 @@ bx_column_size(const BxGroupDesc *group, uint32 npages)
 }
 
 /*
- * Starts a filter without keys: that of a partition in a group, as far as it
- * is in npages pages, beginning with first_page.  The memory of the previous
- * filter is used again; *column must be zero before the first use.
+ * Starts a filter of a partition in a group, without keys: the part of the
+ * filter that is in npages pages of the group, beginning with first_page.  The
+ * memory of the previous filter is reused; *column must be zero before the
+ * first use.
  */
 void
 bx_column_start(BxColumn *column, uint32 partition, const BxGroupDesc *group,

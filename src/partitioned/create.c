@@ -306,8 +306,8 @@ provide_group(Relation index, BxMetaPageData *meta, uint32 partition,
 /*
  * Creates a partition.  The first partition starts without a summary and
  * without a filter in a group, because a small table needs neither; see
- * bx_rebuild_after_create().  Later partitions get both immediately, sized like those of the
- * predecessor, so that the newest partition is never without them.
+ * bx_rebuild_after_create().  Later partitions get a summary and a filter when
+ * they are created, with the sizes of those of the previous partition.
  */
 static void
 make_partition(Relation index, BxMetaPageData *meta, uint32 partition,

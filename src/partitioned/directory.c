@@ -376,8 +376,8 @@ remove_group(BxRegionPageData *region, uint32 generation)
 /*
  * Changes the region page of a partition, under its exclusive lock and in one
  * WAL record; see BxRegionChange.  The region page must exist.  The caller
- * holds LockPage on the metapage, or is the leader of a build: so nobody
- * creates a group for a partition that another backend is giving one.
+ * holds LockPage on the metapage, or is the leader of a build: so no two
+ * backends create a group for the same partition.
  */
 void
 bx_dir_update_region(Relation index, uint32 partition,

@@ -122,9 +122,8 @@ add_extent(BxMetaPageData *meta, BlockNumber start, uint32 npages)
 /*
  * Frees pages of slices or of a group that no directory entry references any
  * more.  They may be reused immediately: a backend that still uses the old
- * descriptor notices by the generation that a page belongs to something else.
- * Does nothing if npages is 0.  Acquires and releases LockPage on the
- * metapage.
+ * descriptor detects by the generation that a page has been reused.  Does
+ * nothing if npages is 0.  Acquires and releases LockPage on the metapage.
  */
 void
 bx_extents_free(Relation index, BlockNumber start, uint32 npages)

@@ -145,7 +145,8 @@ bx_groups_check_gone(Relation index, uint32 region, const BxGroupDesc *group,
 }
 
 /*
- * Returns what bx_groups_plan() needs to know of the other groups of a region.
+ * Returns the argument "like" of bx_groups_plan(): the number of blocks of
+ * another group of the region, or 0.
  */
 uint32
 bx_groups_like(const BxRegionPageData *region)
@@ -154,11 +155,11 @@ bx_groups_like(const BxRegionPageData *region)
 }
 
 /*
- * Returns the number of blocks of a filter that needs n of them.  "like" is the
- * number of blocks of another group of the region, or 0: the result is like *
- * 2^k, where k may be negative, so that VACUUM can merge the groups.  Without
- * other groups, n is rounded to five binary digits, so that a large number can
- * be halved often.
+ * Returns the number of blocks for a filter that should have n blocks.
+ * "like" is the number of blocks of another group of the region, or 0: the
+ * result is like * 2^k, where k may be negative, so that VACUUM can merge the
+ * groups.  Without other groups, n is rounded to five binary digits, so that a
+ * large number can be halved often.
  */
 static uint32
 round_blocks(uint32 n, uint32 like)

@@ -227,9 +227,10 @@ load_entry(BxInsert *insert, Relation heap, ItemPointer tid)
 	if (created)
 	{
 		/*
-		 * The descriptors may have changed.  Inserting a key compares them
-		 * again.  insert_doubt() does not, but whatever was built here has
-		 * read the heap page of the row, and knows of its doubt.
+		 * The descriptors may have changed.  The insert of a key compares
+		 * them again.  insert_doubt() does not compare them, but filters that
+		 * were built here contain the doubt, because the heap page of the row
+		 * was read.
 		 */
 		bx_rebuild_after_create(heap, insert->index, state->segment);
 	}
@@ -313,10 +314,10 @@ has_key(const Target *target)
 
 /*
  * Returns whether all bits of the key are set, and will also be set after a
- * crash if our transaction commits.  A check without lock may see bits whose
- * WAL record has not been written yet, so its result is only used if it is
- * "no".  Whoever set the bits held the exclusive lock until the WAL record
- * was written, so the share lock waits for that record.
+ * crash if our transaction commits.  A check without a lock may see bits whose
+ * WAL record has not been written yet, so its result is used only if a bit is
+ * not set.  The backend that set the bits held the exclusive lock until the
+ * WAL record was written, so acquiring the share lock waits for that record.
  */
 static bool
 surely_has_key(const Target *target)
@@ -716,8 +717,8 @@ find_slot(const KeySet *set, uint64 key)
 }
 
 /*
- * Ensures that n more keys can be added to a set, if it need not grow too much
- * for that.  Returns whether they can.
+ * Ensures that n more keys can be added to a set, unless the set would become
+ * too large.  Returns whether they can be added.
  */
 static bool
 reserve_slots(KeySet *set, MemoryContext cxt, int n)

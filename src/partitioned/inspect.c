@@ -294,7 +294,7 @@ claim_group(ClaimState *state, BlockNumber blkno, const BxGroupDesc *group)
 
 /*
  * Verifies the groups of a top-level page at blkno, and claims the pages of
- * those that the region page does not know.  A group can be the shadow of
+ * the groups that are not in the region page.  A group can be the shadow of
  * several partitions, one after the other.  Inserters must set their bits in
  * the filter that searches read.
  */
@@ -765,9 +765,10 @@ bx_partitioned_check_keys(BxCheck *check, uint32 range, const uint64 *keys,
  */
 
 /*
- * Returns the expected number of slices of a node.  The keys per child are
- * not known exactly and differ between nodes, so that some nodes have a slice
- * more or less; hence the mean over 3% less and more keys.
+ * Returns the expected number of slices of a node.  The keys per child are not
+ * known exactly and differ between nodes, so that some nodes have a slice more
+ * or less; therefore the result is the mean over 0.97, 1 and 1.03 times the
+ * number of keys.
  */
 static double
 expect_slices(double keys, double rate)

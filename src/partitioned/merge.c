@@ -1,12 +1,13 @@
 /*-------------------------------------------------------------------------
  *
  * merge.c
- *	  VACUUM merges groups to wider ones, and shrinks groups that are too
+ *	  VACUUM merges groups into wider groups, and shrinks groups that are too
  *	  large.
  *
- * The bits are copied from the pages of the old groups to those of the new
- * one (filter/group.h).  No heap page is read and no key is hashed, so this
- * also works for indexes on expressions.  See regroup.c for the steps.
+ * The bits are copied from the pages of the old groups to the pages of the new
+ * group (filter/group.h).  No heap page is read and no key is hashed, so
+ * VACUUM can also merge groups of indexes on expressions.  See regroup.c for
+ * the steps.
  *
  *-------------------------------------------------------------------------
  */
@@ -22,17 +23,18 @@
 #include "partitioned.h"
 
 /*
- * A merged group may have this many times the blocks that its filters need.
- * All of its filters have the size of the largest, also those of partitions
- * that do not exist.  A filter that an earlier merge has enlarged counts with
- * its present size.
+ * The number of blocks of a merged group may be this many times the number
+ * that its filters need.  All filters of a group have the size of the largest
+ * one, including those of partitions that do not exist.  For a filter that an
+ * earlier merge has enlarged, its present size is used.
  */
 #define MAX_WASTE		1.5
 
 /*
  * A group of which some filters have been replaced is merged with the
- * replacements, and thus written as a whole, only if there are more than
- * width / WIDTH_PER_REPLACEMENT of them, and at least MIN_REPLACEMENTS.
+ * replacements, which rewrites the whole group, only if the number of
+ * replacements is greater than Max(width / WIDTH_PER_REPLACEMENT,
+ * MIN_REPLACEMENTS).
  */
 #define WIDTH_PER_REPLACEMENT	16
 #define MIN_REPLACEMENTS		2
@@ -78,8 +80,8 @@ filter_group(const Merge *merge, int child)
 
 /*
  * Measures the filter of a partition, unless that has been done.  The number
- * of blocks that it needs is that of its group, halved as long as the number
- * of keys permits.
+ * of blocks that the filter needs is the number of blocks of its group, halved
+ * as often as the number of keys permits.
  */
 static const Filter *
 measure_filter(Merge *merge, int child)
@@ -373,7 +375,7 @@ give_up_merge(void *arg)
 
 /*
  * Makes the group that has been planned, if possible.  Returns false if this
- * fails: then other merges would probably fail, too.
+ * fails; the caller then stops, because other merges would probably fail, too.
  */
 static bool
 try_merge(Merge *merge)

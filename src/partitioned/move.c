@@ -4,16 +4,17 @@
  *	  VACUUM's compaction of layout "partitioned": moves filters from the
  *	  end of the file to free pages, so that the file can be truncated.
  *
- * A rebuild needs pages for the new slices while the old ones are still in
- * use.  A large node, such as a summary, does not fit in the free pages and
- * is placed at the end of the file.  Afterwards its old pages are free, but
- * the file cannot be truncated.  So VACUUM moves the node:
+ * A rebuild needs pages for the new slices while the old slices are still in
+ * use.  A large node, such as a summary, does not fit in the free pages and is
+ * placed at the end of the file.  Afterwards its old pages are free, but the
+ * file cannot be truncated.  So VACUUM moves the node:
  *
  *	1. Allocate the same number of slices in free pages, with a new
- *	   generation, and publish them as the shadow.  From now on inserters
- *	   set their bits in both.
+ *	   generation, and publish them as the shadow.  From now on inserters set
+ *	   their bits in the old slices and in the shadow.
  *	2. OR the bits of each old page into the new page.
- *	3. Swap, as after a rebuild, and free the old pages.
+ *	3. Make the shadow the node's descriptor, as after a rebuild, and free the
+ *	   old pages.
  *
  * No bit is lost.  A bit that is set before the publication is on the old
  * page when step 2 reads that page; a bit that is set after the publication

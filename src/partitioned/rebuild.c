@@ -1,29 +1,30 @@
 /*-------------------------------------------------------------------------
  *
  * rebuild.c
- *	  VACUUM's repair of layout "partitioned": creates missing summaries,
- *	  and rebuilds filters that are too full, too empty or in doubt.  Inserts
- *	  create what is missing of the first partition.
+ *	  VACUUM's repair of layout "partitioned": creates missing summaries, and
+ *	  rebuilds filters that are too full, too empty or in doubt.  Inserts
+ *	  create the missing summary and the missing filter of the first partition.
  *
  * New slices are built beside the old ones, concurrently with searches and
  * inserts:
  *
  *	1. Count the keys of the node in the heap to determine its size.
  *	2. Allocate slices with a new generation, and publish them as the shadow
- *	   in the top-level page.  From now on inserters set their bits in both,
- *	   because they also compare the shadow under the page's share lock.
+ *	   in the top-level page.  From now on inserters set their bits in the old
+ *	   slices and in the shadow, because they compare both descriptors under
+ *	   the page's share lock.
  *	3. Read the size of the heap, then the heap pages of the node, and add
  *	   their keys to the shadow.
  *	4. Swap: the shadow becomes the node's descriptor.  Free the old pages.
  *
- * No row is lost.  If the insert of a row into the index follows the
- * publication, it sets its bits in the shadow.  If it precedes the
+ * No row is lost.  An inserter that compares the descriptors after the
+ * publication sets its bits in the shadow.  If it compared them before the
  * publication, the row was on its heap page before step 3 began.
  *
- * A failure between 2 and 4 leaves a shadow, in which inserters continue to
- * set bits.  The next VACUUM drops it.  Only one rebuild at a time is
- * possible, because VACUUM, bloomidx_summarize() and inserts that rebuild
- * hold a self-exclusive lock on the table.
+ * A failure between steps 2 and 4 leaves a shadow, in which inserters continue
+ * to set bits until the next VACUUM drops the shadow.  Only one rebuild at a
+ * time is possible, because VACUUM, bloomidx_summarize() and inserts that
+ * rebuild hold a self-exclusive lock on the table.
  *
  *-------------------------------------------------------------------------
  */
@@ -145,8 +146,9 @@ count_some_segments(Rebuild *rebuild)
 	}
 
 	/*
-	 * evenly distributed; the last one, which may still be filling up, is
-	 * counted only if there are no more than SEGMENTS_TO_COUNT
+	 * the counted segments are evenly distributed; the last segment, which
+	 * may still be growing, is counted only if there are at most
+	 * SEGMENTS_TO_COUNT segments
 	 */
 	ncount = Min(SEGMENTS_TO_COUNT, n);
 	for (int i = 0; i < ncount; i++)

@@ -66,8 +66,9 @@ scan_partition(Refilter *refilter, BxRangeCallback callback)
 }
 
 /*
- * Counts the keys of the partition.  For a partition that is still
- * growing, plans for as many keys in the segments that do not exist yet.
+ * Counts the keys of the partition.  For a partition that is still growing,
+ * the segments that do not exist yet are assumed to have as many keys as the
+ * others.
  */
 static double
 count_keys(Refilter *refilter)
@@ -242,7 +243,8 @@ filter_needs_rebuild(Refilter *refilter, bool unfiltered)
  * Rebuilds the filter of a partition if necessary.  An index with a single
  * partition has none.  The caller has called bx_regroup_settle() for all
  * regions, so that no top-level page refers to a group that searches do not
- * use, and has rebuilt the segments, whose doubts matter here.
+ * use, and has rebuilt the segments, because no filter is built if a segment
+ * is in doubt.
  */
 void
 bx_refilter_partition(BxRepair *repair, uint8 lg_base, uint32 partition,

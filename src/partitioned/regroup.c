@@ -8,29 +8,31 @@
  * several groups by one.  The steps are:
  *
  *	1. Allocate the pages of the new group, and write them without bits.
- *	2. Publish the group as the shadow in the top-level page of every existing
- *	   partition that it contains, its members.  From now on inserters set
- *	   their bits in both groups.
+ *	2. Publish the group as the shadow in the top-level page of every member,
+ *	   that is, of every existing partition that the group contains.  From now
+ *	   on inserters set their bits in both groups.
  *	3. Add all keys of the members to the new group.
- *	4. Enter the group in the region page, behind the other groups, so that
- *	   searches use it.
- *	5. Make the shadow the group in all these top-level pages.
+ *	4. Enter the group in the region page, after the other groups, so that
+ *	   searches use the new group.
+ *	5. In the top-level page of every member, make the shadow the current
+ *	   group.
  *	6. Remove groups that no partition uses any more from the region page, and
  *	   free their pages.
  *
- * Steps 4 and 6 hold LockPage on the metapage.  So does an insert that
- * creates a partition, from looking at the region page until it enters the
- * partition and its group.  If a partition that the new group contains has
- * been created since step 2, the new group lacks its keys; step 4 finds that
- * out, and drops the new group instead.
+ * Steps 4 and 6 hold LockPage on the metapage.  An insert that creates a
+ * partition holds it, too, from reading the region page until it has entered
+ * the partition and its group.  If a partition that the new group contains has
+ * been created since step 2, the new group lacks the keys of that partition.
+ * Step 4 detects this, and drops the new group.
  *
  * No row is lost: a search that copied the region page before step 4 reads the
  * old filters, in which inserters set their bits until step 5.  A row that is
  * inserted later is not visible to the snapshot of that search.
  *
- * An error before step 4 drops the shadows, which the region page does not
- * know.  After step 4 searches use the new group, so that the replacement is
- * continued with step 5 instead.  After a crash the next VACUUM does the same.
+ * After an error before step 4, the shadows are dropped; the region page does
+ * not contain the group yet.  After an error after step 4, the replacement
+ * continues with step 5, because searches already use the new group.  After a
+ * crash the next VACUUM does the same.
  *
  *-------------------------------------------------------------------------
  */
@@ -164,8 +166,8 @@ bx_regroup_settle(Relation index, uint32 region)
 }
 
 /*
- * Settles a replacement that has failed or is not wanted any more, and frees
- * the pages of the new group if it has been dropped.
+ * Settles a replacement that has failed or is abandoned, and frees the pages
+ * of the new group if it has been dropped.
  */
 void
 bx_regroup_abandon(BxRegroup *regroup)

@@ -1,14 +1,17 @@
 /*-------------------------------------------------------------------------
  *
  * search.c
- *	  Searching: from the summaries to the segments to the ranges.
+ *	  Searching: from the groups to the partitions, the segments and the
+ *	  ranges.
  *
- * A search descends the tree.  The slices of a node determine, for each
- * element of the query, which children may contain the element.  Only these
- * children are visited, and each child is probed only for the elements that
- * it may contain.  The elements are sorted by the half of the hash that
- * selects the slice.  That order is the same for all nodes of a level, so
- * each slice page is read once.
+ * The groups of a region determine, for each element of the query, which
+ * partitions may contain the element.  From these partitions, a search
+ * descends the tree.  The slices of a node determine, for each element of the
+ * query, which children may contain the element.  Only these children are
+ * visited, and each child is probed only for the elements that it may contain.
+ * The elements are sorted by the half of the hash that selects the slice.
+ * That order is the same for all nodes of a level, so each slice page is read
+ * once.
  *
  *-------------------------------------------------------------------------
  */
@@ -184,8 +187,8 @@ probe_slice(SearchState *state, OpenNode *open, const Probe *probes, int first,
 }
 
 /*
- * Removes the children from *left that lack one of the elements of the probes
- * "first" to end - 1 that every match must have.
+ * Removes from *left the children that lack a required element among the
+ * elements of the probes "first" to end - 1.
  */
 static void
 keep_complete(const SearchState *state, const Probe *probes, int first,
@@ -448,10 +451,11 @@ search_partition(SearchState *state, OpenNode *open)
 }
 
 /*
- * Sets live[i] to the partitions whose filter in group i has to be tested: not
- * those whose current filter is in a later group, that match every key, or
- * that do not exist.  Returns false if an existing partition that should have
- * a filter is in no group: the region page is damaged.
+ * Sets live[i] to the partitions whose filter in group i has to be tested.
+ * These are the existing partitions of the group, except those whose current
+ * filter is in a later group and those that match every key.  Returns false if
+ * an existing partition that should have a filter is in no group: the region
+ * page is damaged.
  */
 static bool
 find_live_columns(const BxRegionPageData *region, BxMask *live)

@@ -156,8 +156,8 @@ typedef struct Visits
 
 /*
  * Estimates which partitions pass the filters in groups.  A partition without
- * such a filter is always visited; as long as there are no statistics, all
- * partitions are.
+ * such a filter is always visited.  As long as there are no statistics, all
+ * partitions are assumed to be visited.
  */
 static void
 expect_visits(const BxSearchFacts *facts, double elements, double hit_ranges,
