@@ -8,6 +8,9 @@ RETURNS index_am_handler
 AS 'MODULE_PATHNAME'
 LANGUAGE C;
 
+COMMENT ON FUNCTION bloomidx_handler(internal) IS
+	'handler of access method bloomidx';
+
 CREATE ACCESS METHOD bloomidx TYPE INDEX HANDLER bloomidx_handler;
 COMMENT ON ACCESS METHOD bloomidx IS
 	'Bloom filter for every range of heap pages';
@@ -106,6 +109,38 @@ LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
 CREATE FUNCTION bloomidx_hash(record, bigint) RETURNS bigint
 AS 'MODULE_PATHNAME', 'bloomidx_hash_record'
 LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+
+COMMENT ON FUNCTION bloomidx_hash(bool, bigint) IS 'hash function of bool';
+COMMENT ON FUNCTION bloomidx_hash(int2, bigint) IS 'hash function of int2';
+COMMENT ON FUNCTION bloomidx_hash(int4, bigint) IS 'hash function of int4';
+COMMENT ON FUNCTION bloomidx_hash(int8, bigint) IS 'hash function of int8';
+COMMENT ON FUNCTION bloomidx_hash(oid, bigint) IS 'hash function of oid';
+COMMENT ON FUNCTION bloomidx_hash(date, bigint) IS 'hash function of date';
+COMMENT ON FUNCTION bloomidx_hash(timestamp, bigint) IS
+	'hash function of timestamp';
+COMMENT ON FUNCTION bloomidx_hash(timestamptz, bigint) IS
+	'hash function of timestamptz';
+COMMENT ON FUNCTION bloomidx_hash(uuid, bigint) IS 'hash function of uuid';
+COMMENT ON FUNCTION bloomidx_hash(bytea, bigint) IS 'hash function of bytea';
+COMMENT ON FUNCTION bloomidx_hash(text, bigint) IS 'hash function of text';
+COMMENT ON FUNCTION bloomidx_hash(bpchar, bigint) IS
+	'hash function of bpchar';
+COMMENT ON FUNCTION bloomidx_hash("char", bigint) IS 'hash function of type "char"';
+COMMENT ON FUNCTION bloomidx_hash(name, bigint) IS 'hash function of name';
+COMMENT ON FUNCTION bloomidx_hash(time, bigint) IS 'hash function of time';
+COMMENT ON FUNCTION bloomidx_hash(pg_lsn, bigint) IS
+	'hash function of pg_lsn';
+COMMENT ON FUNCTION bloomidx_hash(xid, bigint) IS 'hash function of xid';
+COMMENT ON FUNCTION bloomidx_hash(xid8, bigint) IS 'hash function of xid8';
+COMMENT ON FUNCTION bloomidx_hash(cid, bigint) IS 'hash function of cid';
+COMMENT ON FUNCTION bloomidx_hash(anyarray, bigint) IS
+	'hash function of arrays';
+COMMENT ON FUNCTION bloomidx_hash(anyrange, bigint) IS
+	'hash function of ranges';
+COMMENT ON FUNCTION bloomidx_hash(anymultirange, bigint) IS
+	'hash function of multiranges';
+COMMENT ON FUNCTION bloomidx_hash(record, bigint) IS
+	'hash function of composite types';
 
 -- Operator classes
 
@@ -282,6 +317,97 @@ CREATE OPERATOR CLASS record_ops DEFAULT FOR TYPE record USING bloomidx AS
 	OPERATOR 1 = (record, record),
 	FUNCTION 1 bloomidx_hash(record, bigint);
 
+COMMENT ON OPERATOR CLASS bool_ops USING bloomidx IS 'equality of bool';
+COMMENT ON OPERATOR FAMILY bool_ops USING bloomidx IS 'equality of bool';
+COMMENT ON OPERATOR CLASS int2_ops USING bloomidx IS 'equality of int2';
+COMMENT ON OPERATOR CLASS int4_ops USING bloomidx IS 'equality of int4';
+COMMENT ON OPERATOR CLASS int8_ops USING bloomidx IS 'equality of int8';
+COMMENT ON OPERATOR CLASS oid_ops USING bloomidx IS 'equality of oid';
+COMMENT ON OPERATOR FAMILY oid_ops USING bloomidx IS 'equality of oid';
+COMMENT ON OPERATOR CLASS float4_ops USING bloomidx IS 'equality of float4';
+COMMENT ON OPERATOR CLASS float8_ops USING bloomidx IS 'equality of float8';
+COMMENT ON OPERATOR CLASS numeric_ops USING bloomidx IS 'equality of numeric';
+COMMENT ON OPERATOR FAMILY numeric_ops USING bloomidx IS
+	'equality of numeric';
+COMMENT ON OPERATOR CLASS text_ops USING bloomidx IS 'equality of text';
+COMMENT ON OPERATOR FAMILY text_ops USING bloomidx IS
+	'equality of text and name';
+COMMENT ON OPERATOR CLASS name_ops USING bloomidx IS 'equality of name';
+COMMENT ON OPERATOR CLASS bpchar_ops USING bloomidx IS 'equality of bpchar';
+COMMENT ON OPERATOR FAMILY bpchar_ops USING bloomidx IS 'equality of bpchar';
+COMMENT ON OPERATOR CLASS bytea_ops USING bloomidx IS 'equality of bytea';
+COMMENT ON OPERATOR FAMILY bytea_ops USING bloomidx IS 'equality of bytea';
+COMMENT ON OPERATOR CLASS uuid_ops USING bloomidx IS 'equality of uuid';
+COMMENT ON OPERATOR FAMILY uuid_ops USING bloomidx IS 'equality of uuid';
+COMMENT ON OPERATOR CLASS date_ops USING bloomidx IS 'equality of date';
+COMMENT ON OPERATOR FAMILY date_ops USING bloomidx IS 'equality of date';
+COMMENT ON OPERATOR CLASS timestamp_ops USING bloomidx IS
+	'equality of timestamp';
+COMMENT ON OPERATOR FAMILY timestamp_ops USING bloomidx IS
+	'equality of timestamp';
+COMMENT ON OPERATOR CLASS timestamptz_ops USING bloomidx IS
+	'equality of timestamptz';
+COMMENT ON OPERATOR FAMILY timestamptz_ops USING bloomidx IS
+	'equality of timestamptz';
+COMMENT ON OPERATOR CLASS char_ops USING bloomidx IS
+	'equality of type "char"';
+COMMENT ON OPERATOR FAMILY char_ops USING bloomidx IS
+	'equality of type "char"';
+COMMENT ON OPERATOR CLASS time_ops USING bloomidx IS 'equality of time';
+COMMENT ON OPERATOR FAMILY time_ops USING bloomidx IS 'equality of time';
+COMMENT ON OPERATOR CLASS timetz_ops USING bloomidx IS 'equality of timetz';
+COMMENT ON OPERATOR FAMILY timetz_ops USING bloomidx IS 'equality of timetz';
+COMMENT ON OPERATOR CLASS interval_ops USING bloomidx IS
+	'equality of interval';
+COMMENT ON OPERATOR FAMILY interval_ops USING bloomidx IS
+	'equality of interval';
+COMMENT ON OPERATOR CLASS inet_ops USING bloomidx IS 'equality of inet';
+COMMENT ON OPERATOR FAMILY inet_ops USING bloomidx IS 'equality of inet';
+COMMENT ON OPERATOR CLASS macaddr_ops USING bloomidx IS 'equality of macaddr';
+COMMENT ON OPERATOR FAMILY macaddr_ops USING bloomidx IS
+	'equality of macaddr';
+COMMENT ON OPERATOR CLASS macaddr8_ops USING bloomidx IS
+	'equality of macaddr8';
+COMMENT ON OPERATOR FAMILY macaddr8_ops USING bloomidx IS
+	'equality of macaddr8';
+COMMENT ON OPERATOR CLASS pg_lsn_ops USING bloomidx IS 'equality of pg_lsn';
+COMMENT ON OPERATOR FAMILY pg_lsn_ops USING bloomidx IS 'equality of pg_lsn';
+COMMENT ON OPERATOR CLASS tid_ops USING bloomidx IS 'equality of tid';
+COMMENT ON OPERATOR FAMILY tid_ops USING bloomidx IS 'equality of tid';
+COMMENT ON OPERATOR CLASS xid_ops USING bloomidx IS 'equality of xid';
+COMMENT ON OPERATOR FAMILY xid_ops USING bloomidx IS 'equality of xid';
+COMMENT ON OPERATOR CLASS xid8_ops USING bloomidx IS 'equality of xid8';
+COMMENT ON OPERATOR FAMILY xid8_ops USING bloomidx IS 'equality of xid8';
+COMMENT ON OPERATOR CLASS cid_ops USING bloomidx IS 'equality of cid';
+COMMENT ON OPERATOR FAMILY cid_ops USING bloomidx IS 'equality of cid';
+COMMENT ON OPERATOR CLASS oidvector_ops USING bloomidx IS
+	'equality of oidvector';
+COMMENT ON OPERATOR FAMILY oidvector_ops USING bloomidx IS
+	'equality of oidvector';
+COMMENT ON OPERATOR CLASS aclitem_ops USING bloomidx IS 'equality of aclitem';
+COMMENT ON OPERATOR FAMILY aclitem_ops USING bloomidx IS
+	'equality of aclitem';
+COMMENT ON OPERATOR CLASS jsonb_ops USING bloomidx IS 'equality of jsonb';
+COMMENT ON OPERATOR FAMILY jsonb_ops USING bloomidx IS 'equality of jsonb';
+COMMENT ON OPERATOR CLASS array_ops USING bloomidx IS 'equality of arrays';
+COMMENT ON OPERATOR FAMILY array_ops USING bloomidx IS 'equality of arrays';
+COMMENT ON OPERATOR CLASS enum_ops USING bloomidx IS 'equality of enums';
+COMMENT ON OPERATOR FAMILY enum_ops USING bloomidx IS 'equality of enums';
+COMMENT ON OPERATOR CLASS range_ops USING bloomidx IS 'equality of ranges';
+COMMENT ON OPERATOR FAMILY range_ops USING bloomidx IS 'equality of ranges';
+COMMENT ON OPERATOR CLASS multirange_ops USING bloomidx IS
+	'equality of multiranges';
+COMMENT ON OPERATOR FAMILY multirange_ops USING bloomidx IS
+	'equality of multiranges';
+COMMENT ON OPERATOR CLASS record_ops USING bloomidx IS
+	'equality of composite types';
+COMMENT ON OPERATOR FAMILY record_ops USING bloomidx IS
+	'equality of composite types';
+COMMENT ON OPERATOR FAMILY integer_ops USING bloomidx IS
+	'equality of integers of all sizes';
+COMMENT ON OPERATOR FAMILY float_ops USING bloomidx IS
+	'equality of float4 and float8';
+
 -- Types that not every supported version has
 
 DO $$
@@ -294,6 +420,10 @@ BEGIN
 		CREATE OPERATOR CLASS oid8_ops DEFAULT FOR TYPE oid8 USING bloomidx AS
 			OPERATOR 1 = (oid8, oid8),
 			FUNCTION 1 bloomidx_hash(oid8, bigint);
+
+		COMMENT ON FUNCTION bloomidx_hash(oid8, bigint) IS 'hash function of oid8';
+		COMMENT ON OPERATOR CLASS oid8_ops USING bloomidx IS 'equality of oid8';
+		COMMENT ON OPERATOR FAMILY oid8_ops USING bloomidx IS 'equality of oid8';
 	END IF;
 END $$;
 
@@ -345,6 +475,23 @@ CREATE FUNCTION bloomidx_prefix_extract_query(text, internal, smallint,
 	internal, internal, internal, internal) RETURNS internal
 AS 'MODULE_PATHNAME'
 LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+
+COMMENT ON FUNCTION bloomidx_hash_key(text, bigint) IS
+	'hash function of the bytes of text, for extracted keys';
+COMMENT ON FUNCTION bloomidx_consistent_all(internal, smallint, text, integer,
+	internal, internal, internal) IS 'triConsistent: all keys must be present';
+COMMENT ON FUNCTION bloomidx_ngram_options(internal) IS
+	'options of text_ngram_ops';
+COMMENT ON FUNCTION bloomidx_ngram_extract_value(text, internal, internal) IS
+	'extractValue of text_ngram_ops';
+COMMENT ON FUNCTION bloomidx_ngram_extract_query(text, internal, smallint,
+	internal, internal, internal, internal) IS 'extractQuery of text_ngram_ops';
+COMMENT ON FUNCTION bloomidx_prefix_options(internal) IS
+	'options of text_prefix_ops';
+COMMENT ON FUNCTION bloomidx_prefix_extract_value(text, internal, internal) IS
+	'extractValue of text_prefix_ops';
+COMMENT ON FUNCTION bloomidx_prefix_extract_query(text, internal, smallint,
+	internal, internal, internal, internal) IS 'extractQuery of text_prefix_ops';
 
 -- the keys are hashed by the hash function of the type of the elements
 CREATE OPERATOR CLASS array_elements_ops FOR TYPE anyarray USING bloomidx AS
@@ -419,6 +566,31 @@ CREATE OPERATOR CLASS text_prefix_ops FOR TYPE text USING bloomidx AS
 		internal, internal, internal),
 	FUNCTION 7 bloomidx_prefix_options(internal),
 	STORAGE int8;
+
+COMMENT ON OPERATOR CLASS array_elements_ops USING bloomidx IS
+	'elements of arrays: &&, @>';
+COMMENT ON OPERATOR FAMILY array_elements_ops USING bloomidx IS
+	'elements of arrays: &&, @>';
+COMMENT ON OPERATOR CLASS jsonb_contains_ops USING bloomidx IS
+	'object keys and scalar values of jsonb: @>, ?, ?|, ?&, @?, @@';
+COMMENT ON OPERATOR FAMILY jsonb_contains_ops USING bloomidx IS
+	'object keys and scalar values of jsonb: @>, ?, ?|, ?&, @?, @@';
+COMMENT ON OPERATOR CLASS jsonb_path_ops USING bloomidx IS
+	'scalar values of jsonb with their paths: @>, @?, @@';
+COMMENT ON OPERATOR FAMILY jsonb_path_ops USING bloomidx IS
+	'scalar values of jsonb with their paths: @>, @?, @@';
+COMMENT ON OPERATOR CLASS tsvector_ops USING bloomidx IS
+	'lexemes of tsvector: @@';
+COMMENT ON OPERATOR FAMILY tsvector_ops USING bloomidx IS
+	'lexemes of tsvector: @@';
+COMMENT ON OPERATOR CLASS text_ngram_ops USING bloomidx IS
+	'sequences of characters of text: LIKE, ILIKE';
+COMMENT ON OPERATOR FAMILY text_ngram_ops USING bloomidx IS
+	'sequences of characters of text: LIKE, ILIKE';
+COMMENT ON OPERATOR CLASS text_prefix_ops USING bloomidx IS
+	'prefixes of text: ^@, LIKE, =';
+COMMENT ON OPERATOR FAMILY text_prefix_ops USING bloomidx IS
+	'prefixes of text: ^@, LIKE, =';
 
 -- Monitoring.  Each function asks itself whether the caller may: who owns the
 -- table, may read all of it, or is a member of pg_stat_scan_tables.

@@ -15,3 +15,8 @@ $definition$,
 		(SELECT nspname FROM pg_catalog.pg_extension, pg_catalog.pg_namespace n
 			WHERE n.oid OPERATOR(pg_catalog.=) extnamespace AND extname OPERATOR(pg_catalog.=) 'citext'));
 END $do$;
+
+COMMENT ON OPERATOR CLASS citext_ops USING bloomidx IS
+	'equality of citext';
+COMMENT ON OPERATOR FAMILY citext_ops USING bloomidx IS
+	'equality of citext';

@@ -13,6 +13,8 @@ CREATE FUNCTION bloomidx_consistent(internal, smallint, %1$I.hstore, integer,
 	internal, internal, internal) RETURNS "char"
 AS 'MODULE_PATHNAME', 'bloomidx_consistent_hstore'
 LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION bloomidx_consistent(internal, smallint, %1$I.hstore, integer,
+	internal, internal, internal) IS 'triConsistent of hstore_ops';
 
 CREATE OPERATOR CLASS hstore_ops DEFAULT FOR TYPE %1$I.hstore USING bloomidx AS
 	OPERATOR 7 %1$I.@> (%1$I.hstore, %1$I.hstore),
@@ -32,3 +34,8 @@ $definition$,
 		(SELECT nspname FROM pg_catalog.pg_extension, pg_catalog.pg_namespace n
 			WHERE n.oid OPERATOR(pg_catalog.=) extnamespace AND extname OPERATOR(pg_catalog.=) 'bloomidx'));
 END $do$;
+
+COMMENT ON OPERATOR CLASS hstore_ops USING bloomidx IS
+	'keys and values of hstore: @>, ?, ?|, ?&';
+COMMENT ON OPERATOR FAMILY hstore_ops USING bloomidx IS
+	'keys and values of hstore: @>, ?, ?|, ?&';

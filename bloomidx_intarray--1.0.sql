@@ -8,6 +8,8 @@ CREATE FUNCTION bloomidx_consistent(internal, smallint, _int4, integer,
 	internal, internal, internal) RETURNS "char"
 AS 'MODULE_PATHNAME', 'bloomidx_consistent_intarray'
 LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION bloomidx_consistent(internal, smallint, _int4, integer,
+	internal, internal, internal) IS 'triConsistent of intarray_ops';
 
 -- The script runs as superuser, and others may be able to create objects in the schema of this extension.  So the schemas of
 -- the other extensions are written into the names of their objects, and the names of pg_catalog are qualified.
@@ -31,3 +33,8 @@ $definition$,
 		(SELECT nspname FROM pg_catalog.pg_extension, pg_catalog.pg_namespace n
 			WHERE n.oid OPERATOR(pg_catalog.=) extnamespace AND extname OPERATOR(pg_catalog.=) 'bloomidx'));
 END $do$;
+
+COMMENT ON OPERATOR CLASS intarray_ops USING bloomidx IS
+	'elements of int4 arrays: &&, @>, @@ of intarray';
+COMMENT ON OPERATOR FAMILY intarray_ops USING bloomidx IS
+	'elements of int4 arrays: &&, @>, @@ of intarray';

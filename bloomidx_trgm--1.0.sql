@@ -30,3 +30,8 @@ $definition$,
 		(SELECT nspname FROM pg_catalog.pg_extension, pg_catalog.pg_namespace n
 			WHERE n.oid OPERATOR(pg_catalog.=) extnamespace AND extname OPERATOR(pg_catalog.=) 'bloomidx'));
 END $do$;
+
+COMMENT ON OPERATOR CLASS trgm_ops USING bloomidx IS
+	'trigrams of text: LIKE, ILIKE, ~, ~*, =, and the operators of pg_trgm';
+COMMENT ON OPERATOR FAMILY trgm_ops USING bloomidx IS
+	'trigrams of text: LIKE, ILIKE, ~, ~*, =, and the operators of pg_trgm';

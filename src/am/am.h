@@ -130,4 +130,7 @@ extern bool bxvalidate(Oid opclassoid);
 extern void bx_validate_index(Relation index);
 extern void bx_validate_keys(Relation index, BxOptions *options);
 
+/* usable.c */
+extern void bx_usable_notify(Relation heap, Relation index);
+
 #endif							/* BX_AM_H */

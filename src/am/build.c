@@ -428,6 +428,7 @@ bxbuild(Relation heap, Relation index, IndexInfo *indexInfo)
 	check_table_am(heap, index);
 	check_exclusion(index);
 	bx_validate_index(index);
+	bx_usable_notify(heap, index);
 	if (RelationGetNumberOfBlocks(index) != 0)
 		elog(ERROR, "index \"%s\" already contains data",
 			 RelationGetRelationName(index));

@@ -365,45 +365,6 @@ bloomidx_blocks(PG_FUNCTION_ARGS)
  */
 
 /*
- * Returns the type of the expression of an index column.  The expression is
- * not taken from the relation cache, which would simplify it, and thereby call
- * functions.
- */
-static Oid
-type_of_expression(Relation index, int attnum)
-{
-	bool		isnull;
-	Datum		datum = SysCacheGetAttr(INDEXRELID, index->rd_indextuple,
-										Anum_pg_index_indexprs, &isnull);
-	List	   *expressions = isnull ? NIL :
-	castNode(List, stringToNode(TextDatumGetCString(datum)));
-	int			before = 0;
-
-	for (int i = 0; i < attnum - 1; i++)
-		before += index->rd_index->indkey.values[i] == 0;
-	if (before >= list_length(expressions))
-		elog(ERROR, "index \"%s\" has too few expressions",
-			 RelationGetRelationName(index));
-	return exprType(list_nth(expressions, before));
-}
-
-/*
- * Returns the type of the values of an index column.  If the column extracts,
- * the index has the type of the keys.
- */
-static Oid
-type_of_values(Relation heap, Relation index, int attnum)
-{
-	int			column = index->rd_index->indkey.values[attnum - 1];
-
-	if (!bx_extract_is_used(index, attnum))
-		return TupleDescAttr(RelationGetDescr(index), attnum - 1)->atttypid;
-	if (column > 0)
-		return TupleDescAttr(RelationGetDescr(heap), column - 1)->atttypid;
-	return type_of_expression(index, attnum);
-}
-
-/*
  * Initializes a hasher for a value of the given type.  Returns false if no
  * operator of the column's operator family compares the type with the column.
  * An extracting column takes values of the column's own type.
@@ -413,7 +374,7 @@ find_hasher(Relation heap, Relation index, int attnum, Oid type,
 			BxHasher *hasher)
 {
 	Oid			own = index->rd_opcintype[attnum - 1];
-	Oid			column = getBaseType(type_of_values(heap, index, attnum));
+	Oid			column = getBaseType(bx_extract_type_of_values(heap, index, attnum));
 
 	type = getBaseType(type);
 	if (type == column || IsBinaryCoercible(type, column) ||
@@ -448,8 +409,8 @@ add_value(const Inspection *inspection, int attnum, Oid type, Datum value,
 				 errmsg("a key of type %s cannot be looked for in column %d of index \"%s\", which is of type %s",
 						format_type_be(type), attnum,
 						RelationGetRelationName(index),
-						format_type_be(type_of_values(inspection->heap, index,
-													  attnum)))));
+						format_type_be(bx_extract_type_of_values(inspection->heap, index,
+																 attnum)))));
 	if (hasher.extractor && !isnull)
 	{
 		n = bx_extract_keys(&hasher, value, &keys);

@@ -35,12 +35,16 @@
 #include "access/reloptions.h"
 #include "access/skey.h"
 #include "catalog/pg_collation.h"
+#include "catalog/pg_index.h"
 #include "fmgr.h"
 #include "miscadmin.h"
+#include "nodes/nodeFuncs.h"
 #include "utils/array.h"
+#include "utils/builtins.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
+#include "utils/syscache.h"
 
 #include "key.h"
 
@@ -78,6 +82,45 @@ bool
 bx_extract_is_used(Relation index, int attno)
 {
 	return OidIsValid(index_getprocid(index, attno, BX_EXTRACT_VALUE_PROC));
+}
+
+/*
+ * Returns the type of the expression of an index column.  The expression is
+ * not taken from the relation cache, which would simplify it, and thereby call
+ * functions.
+ */
+static Oid
+type_of_expression(Relation index, int attno)
+{
+	bool		isnull;
+	Datum		datum = SysCacheGetAttr(INDEXRELID, index->rd_indextuple,
+										Anum_pg_index_indexprs, &isnull);
+	List	   *expressions = isnull ? NIL :
+	castNode(List, stringToNode(TextDatumGetCString(datum)));
+	int			before = 0;
+
+	for (int i = 0; i < attno - 1; i++)
+		before += index->rd_index->indkey.values[i] == 0;
+	if (before >= list_length(expressions))
+		elog(ERROR, "index \"%s\" has too few expressions",
+			 RelationGetRelationName(index));
+	return exprType(list_nth(expressions, before));
+}
+
+/*
+ * Returns the type of the values of an index column.  If the column extracts,
+ * the index has the type of the keys.
+ */
+Oid
+bx_extract_type_of_values(Relation heap, Relation index, int attno)
+{
+	int			column = index->rd_index->indkey.values[attno - 1];
+
+	if (!bx_extract_is_used(index, attno))
+		return TupleDescAttr(RelationGetDescr(index), attno - 1)->atttypid;
+	if (column > 0)
+		return TupleDescAttr(RelationGetDescr(heap), column - 1)->atttypid;
+	return type_of_expression(index, attno);
 }
 
 /*

@@ -252,6 +252,7 @@ extern uint64 bx_hash_name(const NameData *value, Oid collation, uint64 seed);
 
 /* extract.c */
 extern bool bx_extract_is_used(Relation index, int attno);
+extern Oid	bx_extract_type_of_values(Relation heap, Relation index, int attno);
 extern BxExtractor *bx_extract_init(Relation index, int attno);
 extern int	bx_extract_keys(BxHasher *hasher, Datum value, uint64 **keys);
 extern bool bx_extract_condition(BxQuery *query, BxHasher *hasher,

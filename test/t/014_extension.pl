@@ -106,6 +106,23 @@ SKIP:
 		join(' ', map { "no_$_" } sort @order, 'member'), 'an update that forgets something leaves a difference');
 }
 
+# \dx+, \df+, \dAc+ and the like explain every object.
+my @companions = grep {
+	$node->safe_psql('postgres', "SELECT bool_and(EXISTS (SELECT FROM pg_available_extensions a WHERE a.name = r))"
+		  . " FROM pg_available_extension_versions, unnest(requires) r WHERE name = '$_'") eq 't'
+} map { "bloomidx_$_" } qw(citext hstore intarray trgm);
+my $uncommented = q{
+SELECT pg_describe_object(d.classid, d.objid, 0) FROM pg_depend d JOIN pg_extension e ON d.refobjid = e.oid
+WHERE d.refclassid = 'pg_extension'::regclass AND d.deptype = 'e' AND e.extname LIKE 'bloomidx%'
+	AND obj_description(d.objid, d.classid::regclass::name) IS NULL};
+$node->safe_psql('postgres', 'CREATE DATABASE commented');
+$node->safe_psql('commented', "CREATE EXTENSION $_ CASCADE") foreach 'bloomidx', @companions;
+is($node->safe_psql('commented', $uncommented), '', "every object of bloomidx, @companions has a comment");
+$node->safe_psql('commented', 'COMMENT ON ACCESS METHOD bloomidx IS NULL; COMMENT ON OPERATOR CLASS uuid_ops USING bloomidx IS NULL');
+is($node->safe_psql('commented', "$uncommented ORDER BY 1"), "access method bloomidx\noperator class uuid_ops for access method bloomidx",
+	'a missing comment is found');
+$node->safe_psql('postgres', 'DROP DATABASE commented');
+
 # Dump and restore, with the extension in public and elsewhere.  A schema that is not in the search_path makes pg_dump
 # name everything in full.
 my $definitions = q{

@@ -313,6 +313,17 @@ for my $extension (qw(hstore intarray citext pg_trgm))
 	(my $companion = "bloomidx_$extension") =~ s/pg_//;
 	$node->safe_psql('postgres', "CREATE EXTENSION $companion CASCADE") if $available{$extension} && $available{$companion};
 }
+SKIP:
+{
+	skip 'intarray is not available', 1 if !$available{intarray};
+	my ($stdout, $stderr) = ('', '');
+
+	$node->psql('postgres', 'CREATE TABLE hint (a int[]); CREATE INDEX hint_a ON hint USING bloomidx (a array_elements_ops)',
+		stdout => \$stdout, stderr => \$stderr);
+	like($stderr, qr/"hint_a" cannot be used for operators &&, @> of type integer\[\].*extension "bloomidx_intarray"/s,
+		'CREATE INDEX says that the operators of intarray cannot use the class for arrays');
+	$node->safe_psql('postgres', 'DROP TABLE hint');
+}
 my %collations = map { $_ => 1 }
   split(/\n/, $node->safe_psql('postgres', "SELECT collname FROM pg_collation WHERE collencoding IN (-1, 6) AND collisdeterministic"));
 my @collations = grep { $collations{$_} } qw(C C.utf8 en_US.utf8 tr_TR.utf8 tr-x-icu lt-x-icu el-x-icu de-x-icu en-x-icu und-x-icu pg_c_utf8 pg_unicode_fast);

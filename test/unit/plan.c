@@ -8,7 +8,6 @@
  */
 #include <math.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "filter.h"
 #include "unit.h"
@@ -161,7 +160,6 @@ test_spare_slices(void)
 int
 main(void)
 {
-	alarm(60);					/* for a loop that does not end */
 	test_rate();
 	test_plans();
 	test_plans_grow();
