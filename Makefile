@@ -8,6 +8,7 @@
 #   make matrix             make check with PostgreSQL 17 and 18, in chroots of Debian trixie and sid, and with an 18
 #                             that is built with assertions; needs root
 #   make soak [MINUTES=20]  the long versions of the tests, again and again, with other seeds
+#   make sanitize           make check's tests on a server, with bloomidx under AddressSanitizer and UBSan
 #   make unit               the tests of the pure C core alone; needs no PostgreSQL, but xxhash.h
 #   make vectors            the test vectors of that core with many compilers, and on emulated processors
 #   make model              verify the models of test/model with spin; VERBOSE=1 shows how sabotaged variants fail
@@ -44,7 +45,7 @@ override with_llvm = no
 
 # Goals that are scripts.  They find or install PostgreSQL themselves, so they must not need pg_config here,
 # and PGXS has a "check" of its own, which only says that it is not supported.
-SCRIPTED = demo check matrix soak bench build-bench planner layouts dedup unit vectors model lint indent indent-check dist
+SCRIPTED = demo check matrix soak sanitize bench build-bench planner layouts dedup unit vectors model lint indent indent-check dist
 
 ifneq ($(filter $(SCRIPTED),$(MAKECMDGOALS)),)
 
@@ -58,6 +59,9 @@ matrix:
 
 soak:
 	@test/soak
+
+sanitize:
+	@test/sanitize
 
 unit:
 	@test/unit/run

@@ -132,10 +132,28 @@ postgres_copy()
 		as_user mkdir -p "$install$dir"
 		as_user cp -rs "$dir/." "$install$dir"
 	done
+	[ -z "${SERVER_PRELOAD:-}" ] || server_preload
 	# one that is installed in the system must not be taken for ours
 	as_user find "$install" -type l -name 'bloomidx*' -delete
 	as_user postgres --version >/dev/null ||
 		die "cannot run programs in $work; set TMPDIR to a directory where that is allowed"
+}
+
+# Makes the copied server load SERVER_PRELOAD, the library of AddressSanitizer; its clients do not.
+#
+# That library starts at the first malloc(), which some library of the server does in bindtextdomain(), with a lock.  If it
+# then does not find swift_demangle(), the C library wants to translate the error message, and waits for that lock forever.
+server_preload()
+{
+	local stub=$install/stub.so
+
+	echo 'char *swift_demangle(void); char *swift_demangle(void) { return 0; }' |
+		as_user "${CC:-gcc}" -shared -fPIC -x c - -o "$stub"
+	as_user mv "$private_bin/postgres" "$private_bin/postgres.real"
+	printf '%s\n' '#!/bin/bash' \
+		"LD_PRELOAD='$SERVER_PRELOAD $stub' exec -a \"\$0\" '$private_bin/postgres.real' \"\$@\"" |
+		as_user tee "$private_bin/postgres" >/dev/null
+	as_user chmod +x "$private_bin/postgres"
 }
 
 # Builds bloomidx and the test modules from $source, the workspace's copy of the sources, and installs them in the copy of
