@@ -9,6 +9,8 @@
 #                             that is built with assertions; needs root
 #   make soak [MINUTES=20]  the long versions of the tests, again and again, with other seeds
 #   make sanitize           make check's tests on a server, with bloomidx under AddressSanitizer and UBSan
+#   make coverage           which lines of src/ the tests execute; VERBOSE=1 shows those that they do not
+#   make fuzz [MINUTES=20]  damage pages at random and read them in every way, with the sanitizers
 #   make unit               the tests of the pure C core alone; needs no PostgreSQL, but xxhash.h
 #   make vectors            the test vectors of that core with many compilers, and on emulated processors
 #   make model              verify the models of test/model with spin; VERBOSE=1 shows how sabotaged variants fail
@@ -45,7 +47,7 @@ override with_llvm = no
 
 # Goals that are scripts.  They find or install PostgreSQL themselves, so they must not need pg_config here,
 # and PGXS has a "check" of its own, which only says that it is not supported.
-SCRIPTED = demo check matrix soak sanitize bench build-bench planner layouts dedup unit vectors model lint indent indent-check dist
+SCRIPTED = demo check matrix soak sanitize coverage fuzz bench build-bench planner layouts dedup unit vectors model lint indent indent-check dist
 
 ifneq ($(filter $(SCRIPTED),$(MAKECMDGOALS)),)
 
@@ -62,6 +64,12 @@ soak:
 
 sanitize:
 	@test/sanitize
+
+coverage:
+	@test/coverage
+
+fuzz:
+	@test/fuzz
 
 unit:
 	@test/unit/run

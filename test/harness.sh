@@ -139,6 +139,21 @@ postgres_copy()
 		die "cannot run programs in $work; set TMPDIR to a directory where that is allowed"
 }
 
+# From here on, and in scripts that are called, bloomidx is compiled with AddressSanitizer and UBSan.
+sanitize()
+{
+	export COPT="-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer -O1"
+	SERVER_PRELOAD=$("${CC:-gcc}" -print-file-name=libasan.so)
+	[ -f "$SERVER_PRELOAD" ] || die "${CC:-gcc} has no AddressSanitizer"
+	export SERVER_PRELOAD
+	# memory that a process has at its end is in memory contexts; and the server measures the depth of its stack
+	export ASAN_OPTIONS=detect_leaks=0:detect_stack_use_after_return=0:abort_on_error=1
+	export UBSAN_OPTIONS=print_stacktrace=1:abort_on_error=1
+}
+
+# What a sanitizer writes to the server's log, as a regular expression.
+finding='ERROR: AddressSanitizer|: runtime error: '
+
 # Makes the copied server load SERVER_PRELOAD, the library of AddressSanitizer; its clients do not.
 #
 # That library starts at the first malloc(), which some library of the server does in bindtextdomain(), with a lock.  If it

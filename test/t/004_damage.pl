@@ -1,5 +1,5 @@
-# Damage: pages of the index file are overwritten under the server.  Queries, inserts and VACUUM then either do the right
-# thing or raise index_corrupted (XX002) with the name of the index; nothing answers wrongly, nothing crashes or hangs,
+# Damage: pages of the index file are overwritten under the server.  Queries, inserts, VACUUM and the functions that inspect
+# and check an index then either do the right thing or raise index_corrupted (XX002) with the name of the index; nothing answers wrongly, nothing crashes or hangs,
 # and REINDEX repairs.
 #
 #   BLOOMIDX_SEED  seed of the random bytes (printed at the start)
@@ -377,17 +377,27 @@ EXCEPTION WHEN OTHERS THEN
 	RETURN SQLSTATE || CASE WHEN SQLERRM LIKE '%t_ix%' THEN '' ELSE ' ' || SQLERRM END;
 END $$;
 
+-- Functions that read the pages of an index.
+CREATE TABLE readers (i int GENERATED ALWAYS AS IDENTITY, call text);
+INSERT INTO readers (call) VALUES ($q$bloomidx_info('t_ix')$q$), ($q$:show('t_ix')$q$),
+	($q$bloomidx_probe('t_ix', md5('77')::uuid)$q$), ($q$bloomidx_measure('t_ix', 10)$q$),
+	($q$bloomidx_check('t_ix', false)$q$), ($q$bloomidx_check('t_ix')$q$);
+
 CREATE FUNCTION probe(turn int, every bool DEFAULT false) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
 	outcomes text[] := '{}';
 	inserted int[] := '{}';
 	answer record;
+	reader record;
 	id int;
 BEGIN
 	PERFORM oracle_force(true);
 	BEGIN
 		FOR answer IN SELECT * FROM answers WHERE every OR i % 4 = turn % 4 ORDER BY i LOOP
 			outcomes := outcomes || outcome('SELECT count(*), sum(id) FROM t WHERE ' || answer.condition, answer.n, answer.total);
+		END LOOP;
+		FOR reader IN SELECT * FROM readers WHERE every OR i = 1 + turn % 6 ORDER BY i LOOP
+			outcomes := outcomes || outcome(format('SELECT 1, 1 FROM (SELECT count(*) FROM %s) x', reader.call), 1, 1);
 		END LOOP;
 		FOR i IN 10001 .. 10005 LOOP
 			outcomes := outcomes || outcome(format('INSERT INTO t VALUES (%s, %L, 7) RETURNING 1, id', i, md5(i::text)), 1, i);
@@ -411,6 +421,9 @@ BEGIN
 			FROM (SELECT o, count(*) FROM unnest(outcomes) o GROUP BY o) x);
 END $$;
 });
+
+my $show = $partitioned ? 'bloomidx_segments' : 'bloomidx_blocks';
+$node->safe_psql('postgres', "UPDATE readers SET call = replace(call, ':show', '$show')");
 
 # The images, with each damaged page in its turn.
 my $page_file = $node->basedir . '/pages';
