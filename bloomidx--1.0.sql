@@ -653,12 +653,12 @@ COMMENT ON FUNCTION bloomidx_check(regclass, boolean) IS
 	'verify an index, and return how many rows were looked up in it';
 
 CREATE FUNCTION bloomidx_estimate(tbl regclass, columns text[],
-	false_positive_rate float8 DEFAULT 0.0002, pages_per_range integer DEFAULT 0,
-	rows_fraction float8 DEFAULT 1, keys text DEFAULT 'both',
+	false_positive_rate float8 DEFAULT NULL, pages_per_range integer DEFAULT 0,
+	rows_fraction float8 DEFAULT 1, keys text DEFAULT NULL,
 	OUT layout text, OUT pages_per_range integer, OUT size bigint,
 	OUT lookup_index_pages float8, OUT lookup_heap_pages float8,
 	OUT btree_size bigint, OUT advice text)
 AS 'MODULE_PATHNAME'
-LANGUAGE C STRICT PARALLEL RESTRICTED;
+LANGUAGE C PARALLEL RESTRICTED;
 COMMENT ON FUNCTION bloomidx_estimate(regclass, text[], float8, integer, float8, text) IS
 	'how large an index would be, and what a lookup would read';

@@ -148,6 +148,97 @@ SELECT bloomidx_estimate('texts_i', '{mail}');
 SELECT bloomidx_estimate(1, '{id}');
 SELECT bloomidx_estimate(NULL, '{id}') IS NULL;
 
+-- Columns that extract, and expressions: their keys are counted in a sample.  Good is 25% for the size.
+\set ECHO none
+CREATE FUNCTION compare_sampled(tab text, definition text, options text DEFAULT NULL) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+	e record;
+	size bigint;
+	actual_range int;
+BEGIN
+	SELECT * INTO e FROM bloomidx_estimate(tab::regclass, ARRAY[definition]);
+	EXECUTE format('CREATE INDEX sampled_i ON %I USING bloomidx (%s) WITH (layout = %s)', tab, definition, e.layout);
+	size := pg_relation_size('sampled_i');
+	SELECT i.pages_per_range INTO actual_range FROM bloomidx_info('sampled_i') i;
+	DROP INDEX sampled_i;
+	IF current_setting('estimate.figures', true) = 'on' THEN
+		RETURN format('%s: %s of %s, %s + %s pages, %s', definition, e.size, size, e.lookup_index_pages, e.lookup_heap_pages, e.advice);
+	END IF;
+	RETURN format('%s: size %s, pages per range %s, B-tree %s', definition,
+		CASE WHEN e.size BETWEEN size / 1.25 AND size * 1.25 THEN 'good' ELSE format('%s, expected %s', size, e.size) END,
+		CASE WHEN e.pages_per_range = actual_range THEN 'good' ELSE format('%s, expected %s', actual_range, e.pages_per_range) END,
+		coalesce(e.btree_size::text, 'unknown'));
+END $$;
+\set ECHO all
+CREATE TABLE lines AS SELECT i AS n, format('host%s sshd[%s]: Failed password for user%s from 10.%s.%s.%s port %s id=%s', i % 40, i % 32000,
+		floor(power(abs(hashint4(i)) / 2147483648.0, 3) * 3000), i % 256, abs(hashint4(i + 1)) % 256, i % 250, 1024 + abs(hashint4(i + 2)) % 64000,
+		substr(md5(i::text), 1, 12)) AS line,
+	jsonb_build_object('trace', md5(i::text), 'status', 200 + i % 7, 'host', 'web' || i % 50) AS doc,
+	ARRAY['t' || abs(hashint4(i)) % 3000, 't' || i % 11, NULL] AS tags
+	FROM generate_series(1, 60000) i;
+ALTER TABLE lines ADD words tsvector;
+UPDATE lines SET words = to_tsvector('simple', line);
+VACUUM FULL lines;
+SELECT pg_relation_size('lines') / current_setting('block_size')::int > 2000 AS larger_than_the_sample;
+SELECT compare_sampled('lines', definition) FROM unnest(ARRAY['line text_ngram_ops', 'line text_ngram_ops (n = 3)', 'line text_prefix_ops',
+	'line text_prefix_ops(length = 12)', 'doc jsonb_path_ops', 'doc jsonb_contains_ops', 'tags array_elements_ops', 'words', 'words tsvector_ops',
+	'to_tsvector(''simple'', line)', 'lower(line)', '(n % 1000)', 'line COLLATE "C" text_ngram_ops']) definition;
+-- all of a small table; with an empty value, and with nulls
+CREATE TABLE few_lines AS SELECT CASE WHEN n % 3 = 0 THEN NULL WHEN n % 3 = 1 THEN '' ELSE line END AS line FROM lines WHERE n <= 20000;
+SELECT compare_sampled('few_lines', 'line text_ngram_ops');
+-- several columns, with and without extraction; the default rate is that of the index
+CREATE INDEX lines_i ON lines USING bloomidx (n, doc jsonb_path_ops);
+SELECT size BETWEEN pg_relation_size('lines_i') / 1.25 AND pg_relation_size('lines_i') * 1.25 AS size, layout, btree_size
+FROM bloomidx_estimate('lines', '{n, doc jsonb_path_ops}');
+SELECT a.size = b.size AS same, c.size > a.size AS larger FROM bloomidx_estimate('lines', '{line text_ngram_ops}') a,
+	bloomidx_estimate('lines', '{line text_ngram_ops}', 0.2) b, bloomidx_estimate('lines', '{line text_ngram_ops}', 0.001) c;
+SELECT b.size BETWEEN a.size / 6 AND a.size / 1.5 AS smaller FROM bloomidx_estimate('lines', '{doc jsonb_path_ops}') a,
+	bloomidx_estimate('lines', '{doc jsonb_path_ops}', rows_fraction => 0.25) b;
+SELECT regexp_replace(advice, '\d+', '...', 'g') FROM bloomidx_estimate('lines', '{line text_ngram_ops}');
+-- a name that would have to be quoted, and one that is a definition, too
+CREATE TABLE "Names" AS SELECT i AS "Id", ARRAY[i] AS "tags array_elements_ops", ARRAY[i] AS tags FROM generate_series(1, 1000) i;
+ANALYZE "Names";
+SELECT name, btree_size IS NULL AS sampled FROM unnest(ARRAY['Id', '"Id"', 'tags array_elements_ops', 'tags  array_elements_ops']) name,
+	bloomidx_estimate('"Names"', ARRAY[name]);
+-- wrong definitions
+SELECT bloomidx_estimate('lines', '{line no_ops}');
+SELECT bloomidx_estimate('lines', '{line text_ngram_ops (n = 99)}');
+SELECT bloomidx_estimate('lines', '{line array_elements_ops}');
+SELECT bloomidx_estimate('lines', '{line DESC}');
+SELECT bloomidx_estimate('lines', '{"line) WITH (fillfactor = 10"}');
+SELECT bloomidx_estimate('lines', '{"line); SELECT (1"}');
+SELECT bloomidx_estimate('lines', '{"line,n"}');
+SELECT bloomidx_estimate('lines', '{"lower(line"}');
+SELECT bloomidx_estimate('lines', '{"lower(nothing)"}');
+SELECT bloomidx_estimate('lines', '{"random()"}');
+SELECT bloomidx_estimate('lines', '{"(SELECT 1)"}');
+SELECT bloomidx_estimate('lines', '{n, doc jsonb_path_ops}', keys => 'all');
+CREATE TABLE no_lines (line text);
+SELECT bloomidx_estimate('no_lines', '{line text_ngram_ops}');
+-- Rows that the caller does not see are not read, and a function that is not written in C runs only if the caller has named it.
+CREATE FUNCTION call(t text) RETURNS text IMMUTABLE LANGUAGE plpgsql AS $$BEGIN RAISE NOTICE 'call of %', t; RETURN t; END$$;
+INSERT INTO no_lines VALUES ('deleted'), ('kept');
+DELETE FROM no_lines WHERE line = 'deleted';
+SELECT layout FROM bloomidx_estimate('no_lines', '{call(line)}');
+CREATE FUNCTION call_hash(t text, seed bigint) RETURNS bigint IMMUTABLE LANGUAGE plpgsql AS $$BEGIN RAISE NOTICE 'hash of %', t; RETURN 1; END$$;
+CREATE OPERATOR CLASS called_ops FOR TYPE tsvector USING bloomidx AS
+	OPERATOR 1 @@ (tsvector, tsquery),
+	FUNCTION 1 call_hash(text, bigint),
+	FUNCTION 2 gin_extract_tsvector(tsvector, internal, internal),
+	FUNCTION 3 gin_extract_tsquery(tsvector, internal, smallint, internal, internal, internal, internal),
+	FUNCTION 6 gin_tsquery_triconsistent(internal, smallint, tsvector, integer, internal, internal, internal),
+	STORAGE text;
+SELECT bloomidx_estimate('lines', '{words called_ops}');
+-- An expression gets the values, so the privilege to read them is needed.
+CREATE ROLE regress_bloomidx_estimate IN ROLE pg_stat_scan_tables;
+GRANT USAGE ON SCHEMA estimate TO regress_bloomidx_estimate;
+SET ROLE regress_bloomidx_estimate;
+SELECT layout FROM bloomidx_estimate('no_lines', '{line text_ngram_ops}');
+SELECT bloomidx_estimate('no_lines', '{call(line)}');
+RESET ROLE;
+DROP OWNED BY regress_bloomidx_estimate;
+DROP ROLE regress_bloomidx_estimate;
+
 -- All indexes that were made here are good.
 SELECT count(*), bool_and(bloomidx_check(indexrelid) > 0) FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid
 WHERE relnamespace = 'estimate'::regnamespace;

@@ -127,6 +127,7 @@ extern void bxcostestimate(struct PlannerInfo *root, struct IndexPath *path,
 
 /* validate.c */
 extern bool bxvalidate(Oid opclassoid);
+extern void bx_validate_column(Relation index, int attno, Oid opclass);
 extern void bx_validate_index(Relation index);
 extern void bx_validate_keys(Relation index, BxOptions *options);
 

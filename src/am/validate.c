@@ -441,9 +441,23 @@ validate_collation(Relation index, int attno)
 }
 
 /*
- * Raises an error if a column of an index that is being created cannot be
- * hashed.
+ * Raises an error if a column of an index that is being created, with the
+ * given operator class, cannot be hashed.
  */
+void
+bx_validate_column(Relation index, int attno, Oid opclass)
+{
+	Validation	validation = {0};
+
+	validation.opclass = opclass;
+	validation.index = index;
+	validation.attno = attno;
+	validate(&validation);
+	validate_contents(index, attno);
+	validate_collation(index, attno);
+}
+
+/* The same for all columns. */
 void
 bx_validate_index(Relation index)
 {
@@ -454,16 +468,7 @@ bx_validate_index(Relation index)
 
 	Assert(!isnull);
 	for (int i = 0; i < IndexRelationGetNumberOfKeyAttributes(index); i++)
-	{
-		Validation	validation = {0};
-
-		validation.opclass = opclasses->values[i];
-		validation.index = index;
-		validation.attno = i + 1;
-		validate(&validation);
-		validate_contents(index, i + 1);
-		validate_collation(index, i + 1);
-	}
+		bx_validate_column(index, i + 1, opclasses->values[i]);
 }
 
 /*

@@ -7,6 +7,8 @@
  * The estimate uses only the size of the table and the statistics of ANALYZE.
  * From these it derives the number of distinct keys in consecutive pages, and
  * from that number, with the functions that CREATE INDEX uses, the filters.
+ * If a column extracts, or is an expression, there are no statistics of its
+ * keys, and the keys of all columns are counted in a sample instead.
  *
  * If a value has n rows, randomly distributed, a fraction p of the table does
  * not contain the value with probability (1 - p)^n.  If the table is sorted
@@ -60,9 +62,22 @@ PG_FUNCTION_INFO_V1(bloomidx_estimate);
 /* ... and the bloomidx index would have more pages than this. */
 #define BRIN_MIN_PAGES		32
 
+/*
+ * If the keys are counted in a sample, a lookup is one for a value that a
+ * single range contains.  It looks for one key, or for so many if they are
+ * n-grams.
+ */
+#define NGRAMS_PER_LOOKUP	8
+
 /* Statistics of a column. */
 typedef struct BxColumnModel
 {
+	/* in the first column, if the keys of all columns were sampled */
+	const BxSample *sample;
+	double		fraction;		/* of the rows: those that are indexed */
+	double		lookup_keys;
+
+	/* else */
 	bool		analyzed;
 	double		distinct;		/* distinct values, without NULL */
 	double		null_fraction;
@@ -81,6 +96,7 @@ typedef struct Expectation
 	const BxLayout *layout;
 	int			pages_per_range;
 	double		pages;
+	double		range_keys;		/* keys per range */
 	double		index_pages;	/* index pages that a lookup reads */
 	double		heap_pages;
 } Expectation;
@@ -89,28 +105,6 @@ typedef struct Expectation
  * The column
  * ----------
  */
-
-/* Looks up a column by its name.  Raises an error if it cannot be indexed. */
-static Form_pg_attribute
-find_column(Relation table, const char *name)
-{
-	AttrNumber	attnum = get_attnum(RelationGetRelid(table), name);
-	Oid			am = get_index_am_oid("bloomidx", false);
-	Form_pg_attribute att;
-
-	if (attnum <= 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_UNDEFINED_COLUMN),
-				 errmsg("column \"%s\" of relation \"%s\" does not exist",
-						name, RelationGetRelationName(table))));
-	att = TupleDescAttr(RelationGetDescr(table), attnum - 1);
-	if (!OidIsValid(GetDefaultOpClass(att->atttypid, am)))
-		ereport(ERROR,
-				(errcode(ERRCODE_UNDEFINED_OBJECT),
-				 errmsg("data type %s has no default operator class for access method \"%s\"",
-						format_type_be(att->atttypid), "bloomidx")));
-	return att;
-}
 
 /*
  * Determines whether a B-tree can index the column, and deduplicate its
@@ -158,10 +152,10 @@ read_slots(HeapTuple tuple, BxColumnModel *column)
  * Fills in the model of a column, for a table with the given number of rows.
  */
 static void
-describe_column(Relation table, const char *name, double rows,
+describe_column(Relation table, AttrNumber attnum, double rows,
 				BxColumnModel *column)
 {
-	Form_pg_attribute att = find_column(table, name);
+	Form_pg_attribute att = TupleDescAttr(RelationGetDescr(table), attnum - 1);
 	HeapTuple	tuple;
 
 	memset(column, 0, sizeof(*column));
@@ -294,6 +288,10 @@ keys_in_pages(const BxTableModel *model, double heap_pages)
 	double		rows = model->rows * part;
 	double		keys = 0;
 
+	if (model->columns->sample != NULL)
+		return bx_sample_keys(model->columns->sample,
+							  part * model->heap_pages *
+							  model->columns->fraction);
 	for (int i = 0; i < model->ncolumns; i++)
 	{
 		const BxColumnModel *column = &model->columns[i];
@@ -488,6 +486,23 @@ btree_pages(const BxTableModel *model)
  * The index
  * ---------
  */
+
+/* Fills in what a lookup reads, if the keys were sampled. */
+static void
+expect_sampled_lookup(const BxTableModel *model, const BxSearchFacts *facts,
+					  Expectation *expected)
+{
+	double		n = model->columns->lookup_keys;
+	double		hit = Min(1, facts->ranges);
+	double		vain = pow(expected->layout->match_fraction(facts, 1, 0), n);
+	BxSearchCost cost;
+
+	expected->layout->search_cost(facts, n, hit, &cost);
+	expected->index_pages = cost.pages;
+	expected->heap_pages = Min((hit + vain * facts->ranges) *
+							   facts->pages_per_range, model->heap_pages);
+}
+
 static void
 expect_index(const BxTableModel *model, const BxLayout *layout, uint8 lg_base,
 			 double rate, Expectation *expected)
@@ -501,6 +516,12 @@ expect_index(const BxTableModel *model, const BxLayout *layout, uint8 lg_base,
 	facts.ranges = ceil(model->heap_pages / facts.pages_per_range);
 	expected->layout = layout;
 	expected->pages = layout->estimate(model, lg_base, rate, &facts.stats);
+	expected->range_keys = facts.stats.range_keys;
+	if (model->columns->sample != NULL)
+	{
+		expect_sampled_lookup(model, &facts, expected);
+		return;
+	}
 	hit = ranges_of_lookup(model, facts.ranges);
 	share = layout->match_fraction(&facts, 1, hit);
 	layout->search_cost(&facts, 1, hit, &cost);
@@ -564,6 +585,10 @@ make_advice(const BxTableModel *model, const Expectation *expected,
 	double		share = expected->heap_pages / model->heap_pages;
 	double		correlation = fabs(model->columns[0].correlation);
 
+	if (model->columns->sample != NULL)
+		return psprintf("bloomidx needs %s for about %.0f keys per range, and a lookup of a rare value reads about %.0f pages; no other index is compared",
+						format_bytes(size), expected->range_keys,
+						expected->index_pages + expected->heap_pages);
 	if (model->heap_pages < SMALL_TABLE_PAGES && btree >= 0)
 		return psprintf("a B-tree is the better choice: the table is small, and a B-tree needs only %s",
 						format_bytes(btree));
@@ -614,6 +639,7 @@ open_table(Oid tableoid)
 {
 	Relation	table;
 
+	/* expressions need more; see take_sample */
 	bx_open_check_table_access(tableoid, false);
 	table = relation_open(tableoid, AccessShareLock);
 	if (table->rd_rel->relkind != RELKIND_RELATION &&
@@ -631,43 +657,103 @@ open_table(Oid tableoid)
 	return table;
 }
 
+/* Returns the definitions of the columns, and their number. */
+static char **
+get_definitions(ArrayType *columns, int *n)
+{
+	Datum	   *definitions;
+	bool	   *nulls;
+	char	  **result;
+
+	deconstruct_array(columns, TEXTOID, -1, false, TYPALIGN_INT, &definitions,
+					  &nulls, n);
+	if (*n < 1 || *n > INDEX_MAX_KEYS)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("number of columns must be between 1 and %d",
+						INDEX_MAX_KEYS)));
+	result = palloc(sizeof(char *) * *n);
+	for (int i = 0; i < *n; i++)
+	{
+		if (nulls[i])
+			ereport(ERROR,
+					(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+					 errmsg("column name must not be null")));
+		result[i] = TextDatumGetCString(definitions[i]);
+	}
+	return result;
+}
+
+/*
+ * Counts the keys in a sample of the rows that the caller sees.
+ *
+ * Functions run as the caller.  The functions in an expression are those that
+ * the caller has named, as in a query; they get values of the table, so the
+ * caller must have the privilege to read them.  The functions of operator
+ * classes and types are run only if they are written in C: the owner of the
+ * table may have chosen them.
+ */
+static void
+take_sample(Relation table, const BxHypothetical *hypothetical,
+			double fraction, BxTableModel *model)
+{
+	Relation	index = hypothetical->index;
+	BxSample   *sample = palloc(sizeof(BxSample));
+
+	if (hypothetical->info->ii_Expressions != NIL)
+		bx_open_check_table_access(RelationGetRelid(table), true);
+	model->columns->lookup_keys = NGRAMS_PER_LOOKUP;
+	for (int i = 0; i < model->ncolumns; i++)
+	{
+		if (bx_hash_runs_user_code(index, i + 1, true))
+			ereport(ERROR,
+					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+					 errmsg("cannot estimate the keys of column \"%s\"",
+							NameStr(TupleDescAttr(RelationGetDescr(index),
+												  i)->attname)),
+					 errdetail("Functions of its operator class or type are not written in C.")));
+		if (!bx_extract_is_used(index, i + 1) ||
+			!bx_text_is_fragmented(index, i + 1))
+			model->columns->lookup_keys = 1;
+	}
+	bx_sample_take(table, hypothetical, model->key_kinds, sample);
+	model->columns->sample = sample;
+	model->columns->fraction = fraction;
+	model->columns->analyzed = true;
+	model->rows = sample->rows * model->heap_pages * fraction;
+}
+
 /*
  * Fills in the model of a table, or of the fraction of its rows that a
  * partial index contains.  Values with few rows may not occur in that
  * fraction.
  */
 static void
-describe_table(Relation table, ArrayType *columns, double fraction,
-			   uint8 keys, BxTableModel *model)
+describe_table(Relation table, const BxHypothetical *hypothetical,
+			   double fraction, uint8 keys, BxTableModel *model)
 {
-	Datum	   *names;
-	bool	   *nulls;
 	BlockNumber pages;
 	double		rows;
 	double		allvisfrac;
 
-	deconstruct_array(columns, TEXTOID, -1, false, TYPALIGN_INT, &names,
-					  &nulls, &model->ncolumns);
-	if (model->ncolumns < 1 || model->ncolumns > INDEX_MAX_KEYS)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("number of columns must be between 1 and %d",
-						INDEX_MAX_KEYS)));
 	estimate_rel_size(table, NULL, &pages, &rows, &allvisfrac);
 	model->heap_pages = RelationGetNumberOfBlocks(table);
 	model->rows = rows * fraction;
-	model->key_kinds = bx_options_keys(model->ncolumns, false, keys);
-	model->columns = palloc(sizeof(BxColumnModel) * model->ncolumns);
+	model->key_kinds = keys;
+	model->ncolumns = hypothetical->info->ii_NumIndexAttrs;
+	model->columns = palloc0(sizeof(BxColumnModel) * model->ncolumns);
 	model->keys = keys_in_pages;
+	if (hypothetical->extracts || hypothetical->info->ii_Expressions != NIL)
+	{
+		take_sample(table, hypothetical, fraction, model);
+		return;
+	}
 	for (int i = 0; i < model->ncolumns; i++)
 	{
 		BxColumnModel *column = &model->columns[i];
 
-		if (nulls[i])
-			ereport(ERROR,
-					(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-					 errmsg("column name must not be null")));
-		describe_column(table, TextDatumGetCString(names[i]), rows, column);
+		describe_column(table, hypothetical->info->ii_IndexAttrNumbers[i],
+						rows, column);
 		if (fraction < 1)
 			column->distinct *= -expm1(rows / column->distinct *
 									   log1p(-fraction));
@@ -675,46 +761,80 @@ describe_table(Relation table, ArrayType *columns, double fraction,
 	}
 }
 
+/* Returns whether the values of a column are not known. */
+static bool
+is_unknown(const BxTableModel *model)
+{
+	for (int i = 0; i < model->ncolumns && model->columns->sample == NULL; i++)
+	{
+		if (!model->columns[i].analyzed)
+			return true;
+	}
+	return false;
+}
+
+/*
+ * Gets the options of the index: the arguments "rate" and "keys" or, if these
+ * are null, the defaults for its operator classes.
+ */
+static void
+get_options(FunctionCallInfo fcinfo, const BxHypothetical *hypothetical,
+			BxOptions *options)
+{
+	bx_options_get(hypothetical->index, options);
+	if (!PG_ARGISNULL(2))
+		options->false_positive_rate = PG_GETARG_FLOAT8(2);
+	if (!PG_ARGISNULL(5))
+		options->keys = bx_options_keys(hypothetical->info->ii_NumIndexAttrs,
+										hypothetical->extracts,
+										bx_options_keys_by_name(text_to_cstring(PG_GETARG_TEXT_PP(5))));
+	bx_validate_keys(hypothetical->index, options);
+}
+
 Datum
 bloomidx_estimate(PG_FUNCTION_ARGS)
 {
-	double		rate = PG_GETARG_FLOAT8(2);
-	int			pages_per_range = PG_GETARG_INT32(3);
-	double		fraction = PG_GETARG_FLOAT8(4);
+	BxOptions	options;
+	BxHypothetical hypothetical;
 	BxTableModel model;
 	Expectation expected;
 	Relation	table;
 	TupleDesc	tupdesc;
-	double		btree;
+	char	  **definitions;
+	int			n;
+	double		btree = -1;
 	char	   *advice;
 	Datum		values[7] = {0};
 	bool		nulls[7] = {0};
 
-	check_arguments(rate, pages_per_range, fraction);
+	if (PG_ARGISNULL(0) || PG_ARGISNULL(1) || PG_ARGISNULL(3) ||
+		PG_ARGISNULL(4))
+		PG_RETURN_NULL();
+	check_arguments(PG_ARGISNULL(2) ? BX_DEFAULT_RATE : PG_GETARG_FLOAT8(2),
+					PG_GETARG_INT32(3), PG_GETARG_FLOAT8(4));
 	if (get_call_result_type(fcinfo, NULL, &tupdesc) != TYPEFUNC_COMPOSITE)
 		elog(ERROR, "return type must be a row type");
 	table = open_table(PG_GETARG_OID(0));
-	describe_table(table, PG_GETARG_ARRAYTYPE_P(1), fraction,
-				   bx_options_keys_by_name(text_to_cstring(PG_GETARG_TEXT_PP(5))),
+	definitions = get_definitions(PG_GETARG_ARRAYTYPE_P(1), &n);
+	bx_hypothetical_make(table, definitions, n, &hypothetical);
+	get_options(fcinfo, &hypothetical, &options);
+	describe_table(table, &hypothetical, PG_GETARG_FLOAT8(4), options.keys,
 				   &model);
-	if (model.heap_pages == 0 || model.rows < 1)
+	if (model.heap_pages == 0 || model.rows <= 0 ||
+		(model.rows < 1 && model.columns->sample == NULL))
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("table \"%s\" has no rows to estimate from",
 						RelationGetRelationName(table)),
 				 errhint("Insert rows into the table, and ANALYZE it.")));
-	choose_layout(&model, pages_per_range, rate, &expected);
-	btree = btree_pages(&model) * BLCKSZ;
+	choose_layout(&model, PG_GETARG_INT32(3), options.false_positive_rate,
+				  &expected);
+	if (model.columns->sample == NULL)
+		btree = btree_pages(&model) * BLCKSZ;
 	advice = make_advice(&model, &expected, btree);
-	for (int i = 0; i < model.ncolumns; i++)
-	{
-		if (!model.columns[i].analyzed)
-		{
-			advice = psprintf("ANALYZE the table first: there are no statistics, so all values are assumed to be distinct (%s)",
-							  advice);
-			break;
-		}
-	}
+	if (is_unknown(&model))
+		advice = psprintf("ANALYZE the table first: there are no statistics, so all values are assumed to be distinct (%s)",
+						  advice);
 
 	values[0] = CStringGetTextDatum(expected.layout->name);
 	values[1] = Int32GetDatum(expected.pages_per_range);

@@ -1,8 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * functions.h
- *	  Code that the SQL functions share: opening an index for a caller, and
- *	  running code as the owner of the table.
+ *	  Code that the SQL functions share: opening an index for a caller,
+ *	  running code as the owner of the table, and indexes that do not exist.
  *
  *-------------------------------------------------------------------------
  */
@@ -11,6 +11,7 @@
 
 #include "postgres.h"
 
+#include "nodes/execnodes.h"
 #include "storage/lockdefs.h"
 #include "utils/relcache.h"
 
@@ -32,5 +33,30 @@ typedef struct BxIdentity
 extern void bx_open_become_owner(Relation heap, BxIdentity *identity);
 extern void bx_open_become_caller(const BxIdentity *identity);
 extern bool bx_open_may_run_code(Relation heap);
+
+/* hypothetical.c: an index that does not exist */
+typedef struct BxHypothetical
+{
+	Relation	index;
+	IndexInfo  *info;
+	bool		extracts;		/* some column extracts */
+} BxHypothetical;
+
+extern void bx_hypothetical_make(Relation table, char **definitions, int n,
+								 BxHypothetical *result);
+
+/* sample.c: the distinct keys in a sample of a table's pages */
+#define BX_SAMPLE_SIZES		16
+
+typedef struct BxSample
+{
+	double		rows;			/* per page */
+	int			nsizes;
+	double		keys[BX_SAMPLE_SIZES];	/* keys[i]: in 2^i pages */
+} BxSample;
+
+extern void bx_sample_take(Relation table, const BxHypothetical *hypothetical,
+						   uint8 which, BxSample *sample);
+extern double bx_sample_keys(const BxSample *sample, double pages);
 
 #endif							/* BX_FUNCTIONS_H */

@@ -50,7 +50,7 @@ sub pages_of_a_miss
 		  . "EXPLAIN (ANALYZE, BUFFERS, COSTS OFF, TIMING OFF, SUMMARY OFF) SELECT * FROM $table WHERE k = -1;"
 		  . "EXPLAIN (ANALYZE, BUFFERS, COSTS OFF, TIMING OFF, SUMMARY OFF) SELECT * FROM $table WHERE k = -1");
 
-	my @hits = $plan =~ /Bitmap Index Scan[^\n]*\n\s+Index Cond[^\n]*\n\s+Buffers: shared hit=(\d+)/g;
+	my @hits = $plan =~ /Bitmap Index Scan[^\n]*\n\s+Index Cond[^\n]*\n(?:\s+Index Searches[^\n]*\n)?\s+Buffers: shared hit=(\d+)/g;
 
 	die $plan if @hits == 0;
 	return $hits[-1];
