@@ -216,11 +216,11 @@ SELECT bloomidx_estimate('lines', '{n, doc jsonb_path_ops}', keys => 'all');
 CREATE TABLE no_lines (line text);
 SELECT bloomidx_estimate('no_lines', '{line text_ngram_ops}');
 -- Rows that the caller does not see are not read, and a function that is not written in C runs only if the caller has named it.
-CREATE FUNCTION call(t text) RETURNS text IMMUTABLE LANGUAGE plpgsql AS $$BEGIN RAISE NOTICE 'call of %', t; RETURN t; END$$;
+CREATE FUNCTION call(t text) RETURNS text IMMUTABLE LANGUAGE plpgsql AS $$BEGIN RAISE WARNING 'call of %', t; RETURN t; END$$;
 INSERT INTO no_lines VALUES ('deleted'), ('kept');
 DELETE FROM no_lines WHERE line = 'deleted';
 SELECT layout FROM bloomidx_estimate('no_lines', '{call(line)}');
-CREATE FUNCTION call_hash(t text, seed bigint) RETURNS bigint IMMUTABLE LANGUAGE plpgsql AS $$BEGIN RAISE NOTICE 'hash of %', t; RETURN 1; END$$;
+CREATE FUNCTION call_hash(t text, seed bigint) RETURNS bigint IMMUTABLE LANGUAGE plpgsql AS $$BEGIN RAISE WARNING 'hash of %', t; RETURN 1; END$$;
 CREATE OPERATOR CLASS called_ops FOR TYPE tsvector USING bloomidx AS
 	OPERATOR 1 @@ (tsvector, tsquery),
 	FUNCTION 1 call_hash(text, bigint),
