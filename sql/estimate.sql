@@ -215,6 +215,17 @@ SELECT bloomidx_estimate('lines', '{"(SELECT 1)"}');
 SELECT bloomidx_estimate('lines', '{n, doc jsonb_path_ops}', keys => 'all');
 CREATE TABLE no_lines (line text);
 SELECT bloomidx_estimate('no_lines', '{line text_ngram_ops}');
+-- What CREATE INDEX refuses.
+SELECT bloomidx_estimate('no_lines', '{ctid}');
+SELECT bloomidx_estimate('no_lines', '{(tableoid::int)}');
+SELECT bloomidx_estimate('no_lines', '{"(ROW(line, 1))"}');
+SELECT bloomidx_estimate('no_lines', '{"(no_lines IS NULL)"}');
+-- Options of an operator class that has none, or has others.
+SELECT bloomidx_estimate('no_lines', '{"line text_ops (n = 1)"}');
+SELECT bloomidx_estimate('no_lines', '{"line (n = 1)"}');
+SELECT bloomidx_estimate('no_lines', '{"lower(line) text_ops (n = 1)"}');
+SELECT bloomidx_estimate('no_lines', '{"line text_ngram_ops (length = 4)"}');
+SELECT bloomidx_estimate('no_lines', '{"line text_ngram_ops (n = 4000)"}');
 -- Rows that the caller does not see are not read, and a function that is not written in C runs only if the caller has named it.
 CREATE FUNCTION call(t text) RETURNS text IMMUTABLE LANGUAGE plpgsql AS $$BEGIN RAISE WARNING 'call of %', t; RETURN t; END$$;
 INSERT INTO no_lines VALUES ('deleted'), ('kept');

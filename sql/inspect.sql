@@ -324,6 +324,51 @@ SET inspect.leave = 'on';
 SELECT bloomidx_check('owned_leave');
 RESET inspect.leave;
 
+-- The progress of bloomidx_check and bloomidx_summarize, as a function of the index sees it.  It is over afterwards; and a
+-- command, or a function, that calls such a function keeps its own.
+CREATE FUNCTION progress() RETURNS text LANGUAGE sql SET search_path = pg_catalog AS $$
+	SELECT pg_stat_clear_snapshot();
+	SELECT coalesce((SELECT format('%s %s of %s: %s, %s of %s blocks', coalesce(command, 'no command'), index_relid::regclass,
+			relid::regclass, phase, blocks_done, blocks_total)
+		FROM pg_stat_progress_create_index WHERE pid = pg_backend_pid()), 'none');
+$$;
+CREATE FUNCTION watch(n int) RETURNS int LANGUAGE plpgsql IMMUTABLE AS $$
+BEGIN
+	IF n = 3000 AND current_setting('inspect.watch', true) = 'on' THEN
+		RAISE NOTICE '%', inspect.progress();
+	ELSIF n = 3000 AND current_setting('inspect.watch', true) = 'nested' THEN
+		RAISE NOTICE '%', inspect.progress();
+		PERFORM public.bloomidx_check('inspect.watched_plain');
+		RAISE NOTICE '%', inspect.progress();
+	ELSIF n = 3000 AND current_setting('inspect.watch', true) = 'phase' THEN
+		RAISE NOTICE '%', regexp_replace(inspect.progress(), '[1-9]\d+ of 0 blocks', 'N blocks');
+	END IF;
+	RETURN n;
+END $$;
+CREATE TABLE watched (n int, pad text) WITH (fillfactor = 10);
+INSERT INTO watched SELECT i, repeat('x', 400) FROM generate_series(1, 3000) i;
+CREATE INDEX watched_plain ON watched USING bloomidx (n) WITH (pages_per_range = 4, layout = partitioned);
+CREATE INDEX watched_i ON watched USING bloomidx (watch(n)) WITH (pages_per_range = 1, layout = partitioned);
+SET inspect.watch = 'on';
+SELECT bloomidx_check('watched_i');
+SELECT progress();
+SELECT bloomidx_check('watched_i', false);
+SELECT progress();
+CREATE INDEX watched_again ON watched USING bloomidx (watch(n)) WITH (pages_per_range = 1, layout = partitioned);
+SET inspect.watch = 'nested';
+SELECT bloomidx_check('watched_i');
+CREATE INDEX watched_nested ON watched USING bloomidx (watch(n)) WITH (pages_per_range = 1, layout = partitioned);
+SELECT progress();
+-- the filters have more keys than they were made for
+SET inspect.watch = 'off';
+INSERT INTO watched SELECT 10000 + i, '' FROM generate_series(1, 3000) i;
+SELECT format('UPDATE watched SET n = n + 10000 * %s WHERE n <> 3000', i) FROM generate_series(1, 12) i \gexec
+SET inspect.watch = 'phase';
+SELECT bloomidx_summarize('watched_i') > 0 AS summarized;
+SELECT progress();
+RESET inspect.watch;
+DROP TABLE watched;
+
 -- What the README says about monitoring.
 SELECT index, "table", size <> '' AS size, scans >= 0 AS scans, coalesce(skipped, 50) BETWEEN 0 AND 100 AS skipped,
 	coalesce(pages_per_scan, 1) >= 0 AS pages_per_scan, unsummarized, note

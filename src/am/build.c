@@ -49,6 +49,8 @@ bxbuildphasename(int64 phasenum)
 			return "waiting for parallel workers";
 		case PHASE_PUBLISHING:
 			return "writing directory";
+		case BX_PROGRESS_REBUILDING:
+			return "rebuilding filters";
 		default:
 			return NULL;
 	}

@@ -36,6 +36,7 @@
 #include "access/table.h"
 #include "access/xlog.h"
 #include "catalog/pg_index.h"
+#include "commands/progress.h"
 #include "fmgr.h"
 #include "miscadmin.h"
 #include "storage/lmgr.h"
@@ -146,6 +147,7 @@ typedef struct KeysState
 {
 	BxCheck    *check;
 	const BxLayout *layout;
+	BlockNumber heap_blocks;
 } KeysState;
 
 static void
@@ -155,6 +157,8 @@ check_range(void *arg, uint32 range, double done, const uint64 *keys,
 	KeysState  *state = arg;
 
 	state->layout->check_keys(state->check, range, keys, nkeys);
+	bx_progress_blocks((BlockNumber) Min((uint64) (range + 1) << state->check->lg_base,
+										 state->heap_blocks));
 }
 
 /*
@@ -191,15 +195,17 @@ check_still_valid(Relation index)
 static int64
 check_keys(BxCheck *check, const BxLayout *layout)
 {
-	KeysState	state = {check, layout};
 	Snapshot	snapshot = RegisterSnapshot(GetLatestSnapshot());
 	BlockNumber heap_blocks = RelationGetNumberOfBlocks(check->heap);
+	KeysState	state = {check, layout, heap_blocks};
 	BxMetaPageData meta;
 	BxHeapScan *scan;
 	double		heap_tuples;
 	double		index_tuples;
 
 	check_still_valid(check->index);
+	bx_progress_phase(PROGRESS_CREATEIDX_PHASE_VALIDATE_TABLESCAN, 0,
+					  heap_blocks);
 
 	/*
 	 * if lg_base is not set, the index has no keys, and no range may have a
@@ -248,6 +254,7 @@ bloomidx_check(PG_FUNCTION_ARGS)
 	int64		rows = 0;
 	BxCheck		check = {0};
 	BxIdentity	identity;
+	BxProgress	progress;
 	BxMetaPageData meta;
 	const BxLayout *layout;
 
@@ -256,6 +263,8 @@ bloomidx_check(PG_FUNCTION_ARGS)
 			&check.index);
 	if (heapallindexed)
 		check_code(check.heap, check.index);
+	bx_progress_start(check.heap, check.index, &progress);
+	bx_progress_phase(PROGRESS_CREATEIDX_PHASE_VALIDATE_IDXSCAN, 0, 0);
 	bx_open_become_owner(check.heap, &identity);
 	check.strategy = GetAccessStrategy(BAS_BULKREAD);
 	bx_meta_read(check.index, &meta);
@@ -266,6 +275,7 @@ bloomidx_check(PG_FUNCTION_ARGS)
 		rows = check_keys(&check, layout);
 	FreeAccessStrategy(check.strategy);
 	bx_open_become_caller(&identity);
+	bx_progress_end(&progress);
 	index_close(check.index, AccessShareLock);
 	table_close(check.heap, AccessShareLock);
 	PG_RETURN_INT64(rows);

@@ -19,6 +19,8 @@
 #include "access/genam.h"
 #include "access/htup_details.h"
 #include "access/reloptions.h"
+#include "access/sysattr.h"
+#include "catalog/heap.h"
 #include "catalog/index.h"
 #include "catalog/namespace.h"
 #include "catalog/pg_index.h"
@@ -33,6 +35,7 @@
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
+#include "utils/ruleutils.h"
 #include "utils/syscache.h"
 
 #include "../am/am.h"
@@ -109,6 +112,36 @@ analyze_definition(Relation table, char *definition)
 }
 
 /*
+ * Raises an error if an expression reads a column of the table that cannot be
+ * indexed: a system column or, since PostgreSQL 18, a virtual generated one.
+ */
+static void
+check_columns(Relation table, Node *expr)
+{
+	Bitmapset  *columns = NULL;
+	int			i = -1;
+
+	pull_varattnos(expr, 1, &columns);
+	while ((i = bms_next_member(columns, i)) >= 0)
+	{
+		AttrNumber	attnum = i + FirstLowInvalidHeapAttributeNumber;
+
+		if (attnum < 0)
+			ereport(ERROR,
+					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+					 errmsg("index creation on system columns is not supported")));
+#if PG_VERSION_NUM >= 180000
+		if (attnum > 0 &&
+			TupleDescAttr(RelationGetDescr(table), attnum - 1)->attgenerated ==
+			ATTRIBUTE_GENERATED_VIRTUAL)
+			ereport(ERROR,
+					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+					 errmsg("indexes on virtual generated columns are not supported")));
+#endif
+	}
+}
+
+/*
  * Enters the column or the expression of index column i, and sets its type and
  * its collation.
  */
@@ -128,6 +161,7 @@ add_source(Relation table, IndexElem *column, int i, BxHypothetical *result,
 												  column->name);
 	else
 	{
+		check_columns(table, expr);
 		expr = (Node *) expression_planner((Expr *) column->expr);
 		if (contain_mutable_functions(expr))
 			ereport(ERROR,
@@ -148,6 +182,9 @@ add_source(Relation table, IndexElem *column, int i, BxHypothetical *result,
 
 		*type = att->atttypid;
 		*collation = att->attcollation;
+		check_columns(table, (Node *) makeVar(1, att->attnum, att->atttypid,
+											  att->atttypmod,
+											  att->attcollation, 0));
 	}
 	if (column->expr != NULL)
 		*collation = exprCollation(column->expr);
@@ -155,6 +192,8 @@ add_source(Relation table, IndexElem *column, int i, BxHypothetical *result,
 		*collation = get_collation_oid(column->collation, false);
 	if (!type_is_collatable(*type))
 		*collation = InvalidOid;
+	if (info->ii_IndexAttrNumbers[i] == 0)
+		CheckAttributeType("expr", *type, *collation, NIL, 0);
 }
 
 /* Returns the type of the keys of an operator class, as CREATE INDEX does. */
@@ -199,6 +238,15 @@ add_opclass(IndexElem *column, int i, Oid type, Oid collation, Relation index)
 							  opclass->opcintype, proc);
 	ReleaseSysCache(tuple);
 	bx_validate_column(index, i + 1, oid);
+
+	/* index_opclass_options() would look the class up in the pg_index tuple */
+	if (column->opclassopts != NIL &&
+		!OidIsValid(index_getprocid(index, i + 1,
+									index->rd_indam->amoptsprocnum)))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("operator class %s has no options",
+						generate_opclass_name(oid))));
 	index->rd_opcoptions[i] =
 		index_opclass_options(index, i + 1,
 							  transformRelOptions((Datum) 0, column->opclassopts,

@@ -11,6 +11,7 @@
 #include "access/xact.h"
 #include "access/xlog.h"
 #include "catalog/index.h"
+#include "commands/progress.h"
 #include "fmgr.h"
 #include "miscadmin.h"
 #include "storage/lmgr.h"
@@ -61,6 +62,7 @@ bloomidx_summarize(PG_FUNCTION_ARGS)
 	Relation	heap;
 	Relation	index;
 	BxIdentity	identity;
+	BxProgress	progress;
 	BxRepair	repair;
 
 	if (RecoveryInProgress())
@@ -83,10 +85,14 @@ bloomidx_summarize(PG_FUNCTION_ARGS)
 					   RelationGetRelationName(index));
 	check_transaction(index);
 
+	bx_progress_start(heap, index, &progress);
+	bx_progress_phase(PROGRESS_CREATEIDX_PHASE_BUILD, BX_PROGRESS_REBUILDING,
+					  0);
 	bx_open_become_owner(heap, &identity);
 	bx_repair_index(bx_layout_of(index), heap, index, BX_REPAIR_SUMMARIZE, NULL,
 					DEBUG1, &repair);
 	bx_open_become_caller(&identity);
+	bx_progress_end(&progress);
 
 	index_close(index, RowExclusiveLock);
 	table_close(heap, ShareUpdateExclusiveLock);

@@ -184,6 +184,7 @@ typedef struct BxRepair
 	uint32		merges;			/* groups of such filters merged or shrunk */
 	uint32		pages;			/* pages of filters rebuilt (layout block) */
 	uint32		failures;
+	BlockNumber scanned;		/* heap blocks read */
 	BlockNumber freed_pages;	/* pages of the filters that were replaced */
 	BlockNumber free_pages;		/* all free pages of the index */
 	BlockNumber named_end;		/* no directory entry references a page at or
@@ -500,6 +501,17 @@ typedef struct BxProgress
 
 extern void bx_progress_save(BxProgress *progress);
 extern void bx_progress_restore(const BxProgress *progress);
+extern void bx_progress_start(Relation heap, Relation index,
+							  BxProgress *caller);
+extern void bx_progress_phase(int64 phase, int64 subphase, BlockNumber blocks);
+extern void bx_progress_blocks(BlockNumber blocks);
+extern void bx_progress_end(const BxProgress *caller);
+
+/*
+ * Subphase of "building index" while bloomidx_summarize() rebuilds filters.
+ * am/build.c has the others.
+ */
+#define BX_PROGRESS_REBUILDING	5
 
 /* check.c */
 extern bool bx_check_is_claimed(const BxCheck *check, BlockNumber blkno);

@@ -59,6 +59,13 @@ bx_repair_scan_ranges(BxRepair *repair, uint8 lg_base, uint64 first, uint64 n,
 	bx_heapscan_ranges(scan, lg_base, first, Min(first + n, end), heap_blocks,
 					   callback, arg);
 	bx_heapscan_end(scan);
+
+	/* VACUUM and inserts have other reports, or none */
+	repair->scanned += (BlockNumber)
+		(Min((first + n) << lg_base, heap_blocks) -
+		 Min(first << lg_base, heap_blocks));
+	if (repair->caller == BX_REPAIR_SUMMARIZE)
+		bx_progress_blocks(repair->scanned);
 }
 
 /*

@@ -59,8 +59,8 @@ typedef struct Rebuild
 	BxRepair   *repair;
 	BxMetaPageData meta;		/* a copy; only frozen fields are used */
 	BxNode		node;			/* the node as it is in the directory */
-	double		most_keys;		/* upper bound from the old slices' fill;
-								 * infinity if unknown */
+	double		most_keys;		/* upper bound, from the fill of old slices
+								 * that are too large; otherwise infinity */
 
 	/* step 1: counting */
 	double		range_keys;
@@ -169,8 +169,8 @@ count_some_segments(Rebuild *rebuild)
 }
 
 /*
- * Returns the keys per child for which the new slices are planned: the root
- * mean square over the counted children.
+ * Returns the keys per child that the heap has: the root mean square over the
+ * counted children, or 1 if there are no keys.
  */
 static double
 count_keys(Rebuild *rebuild)
@@ -184,6 +184,24 @@ count_keys(Rebuild *rebuild)
 		count_some_segments(rebuild);
 	return rebuild->counted > 0 ?
 		sqrt(rebuild->squares / rebuild->counted) : 1;
+}
+
+/*
+ * Returns the keys per child for which the new slices are planned.
+ *
+ * If the old slices are too large, these are the keys in the heap.  Otherwise
+ * the new slices are at least as large as the old ones: if rows have been
+ * deleted, or their transaction was rolled back, new rows will take their
+ * place, and would soon fill slices that are planned for the few rows left.
+ */
+static double
+keys_to_plan_for(Rebuild *rebuild)
+{
+	double		keys = count_keys(rebuild);
+
+	if (isinf(rebuild->most_keys))
+		return Max(keys, rebuild->node.desc.keys);
+	return Min(keys, rebuild->most_keys);
 }
 
 /*
@@ -294,7 +312,7 @@ rebuild_node(void *arg)
 								  (uint64) rebuild->node.desc.nslices *
 								  BX_SLICE_SIZE))
 		return;
-	keys = Min(count_keys(rebuild), rebuild->most_keys);
+	keys = keys_to_plan_for(rebuild);
 	plan = bx_filter_plan(keys, target_rate(rebuild), BX_SLICE_ROWS);
 	if (!bx_rebuild_is_affordable(rebuild->repair,
 								  (uint64) plan.nslices * BX_SLICE_SIZE))
@@ -376,7 +394,9 @@ needs_other_slices(Rebuild *rebuild, bool growing, int doubtful)
 		return true;
 	if (bx_rebuild_is_overfull(desc, &measure, target_rate(rebuild)))
 		return true;
-	if (growing || measure.keys > desc->keys / 2)
+
+	/* the pages of filters without any keys will be filled again */
+	if (growing || measure.nchildren == 0 || measure.keys > desc->keys / 2)
 		return false;
 	plan = bx_filter_plan(measure.keys, target_rate(rebuild), BX_SLICE_ROWS);
 	if (plan.nslices > desc->nslices / 2)

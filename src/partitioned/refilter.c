@@ -167,6 +167,9 @@ rebuild_filter(void *arg)
 		keys = count_keys(refilter);
 	if (keys == 0)
 		return;
+
+	/* new rows will take the place of dead rows; see partitioned/rebuild.c */
+	keys = Max(keys, refilter->top.group.keys);
 	bx_groups_plan(keys, refilter->like, 1, refilter->partition % BX_FANOUT,
 				   &group);
 	if (!is_affordable(refilter, &group))
