@@ -130,6 +130,21 @@ include $(PGXS)
 
 $(OBJS): $(wildcard src/*.h src/*/*.h)
 
+# PGXS's DOCS would install these where the documents of all extensions are, and leave some of them behind in uninstall.
+documents = README.md src/README $(wildcard doc/*.md)
+documents_dir = $(DESTDIR)$(docdir)/bloomidx
+
+.PHONY: install-documents uninstall-documents
+install: install-documents
+install-documents:
+	$(MKDIR_P) '$(documents_dir)'
+	$(INSTALL_DATA) $(documents) '$(documents_dir)/'
+
+uninstall: uninstall-documents
+uninstall-documents:
+	rm -f $(addprefix '$(documents_dir)/', $(notdir $(documents)))
+	-rmdir '$(documents_dir)'
+
 # For versions before 15, of which pg_regress does not set it; see sql/include/oracle.sql.
 installcheck: export PG_ABS_SRCDIR = $(abspath $(srcdir))
 

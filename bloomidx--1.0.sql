@@ -659,6 +659,6 @@ CREATE FUNCTION bloomidx_estimate(tbl regclass, columns text[],
 	OUT lookup_index_pages float8, OUT lookup_heap_pages float8,
 	OUT btree_size bigint, OUT advice text)
 AS 'MODULE_PATHNAME'
-LANGUAGE C PARALLEL RESTRICTED;
+LANGUAGE C;
 COMMENT ON FUNCTION bloomidx_estimate(regclass, text[], float8, integer, float8, text) IS
 	'how large an index would be, and what a lookup would read';

@@ -841,8 +841,9 @@ bloomidx_estimate(PG_FUNCTION_ARGS)
 	values[2] = Int64GetDatum((int64) expected.pages * BLCKSZ);
 	values[3] = Float8GetDatum(expected.index_pages);
 	values[4] = Float8GetDatum(expected.heap_pages);
-	nulls[5] = btree < 0;
-	values[5] = Int64GetDatum((int64) btree);
+	nulls[5] = btree < 0 || btree >= (double) PG_INT64_MAX;
+	if (!nulls[5])
+		values[5] = Int64GetDatum((int64) btree);
 	values[6] = CStringGetTextDatum(advice);
 	relation_close(table, AccessShareLock);
 	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(tupdesc),

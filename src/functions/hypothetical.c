@@ -262,8 +262,8 @@ make_relation(Relation table, int n)
 	int			nprocs;
 
 	index->rd_rel = palloc0(sizeof(FormData_pg_class));
-	snprintf(NameStr(index->rd_rel->relname), NAMEDATALEN, "%.50s_idx",
-			 RelationGetRelationName(table));
+	namestrcpy(&index->rd_rel->relname,
+			   makeObjectName(RelationGetRelationName(table), NULL, "idx"));
 	index->rd_rel->relnatts = n;
 	index->rd_rel->relam = get_index_am_oid("bloomidx", false);
 	index->rd_index = palloc0(sizeof(FormData_pg_index));
