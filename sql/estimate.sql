@@ -240,7 +240,7 @@ CREATE OPERATOR CLASS called_ops FOR TYPE tsvector USING bloomidx AS
 	FUNCTION 6 gin_tsquery_triconsistent(internal, smallint, tsvector, integer, internal, internal, internal),
 	STORAGE text;
 SELECT bloomidx_estimate('lines', '{words called_ops}');
--- An expression gets the values, so the privilege to read them is needed.
+-- Functions in an expression run as the owner, so the privileges of the owner are needed.
 CREATE ROLE regress_bloomidx_estimate IN ROLE pg_stat_scan_tables;
 GRANT USAGE ON SCHEMA estimate TO regress_bloomidx_estimate;
 SET ROLE regress_bloomidx_estimate;

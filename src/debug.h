@@ -43,6 +43,8 @@
 									 * published */
 #define BX_PAUSE_LISTED			18	/* index scan: the rows of a page are
 									 * listed, not returned */
+#define BX_PAUSE_OPERATOR		19	/* CREATE INDEX: an operator was found
+									 * that cannot use the index */
 
 #ifdef BX_DEBUG_PAUSES
 

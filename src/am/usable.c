@@ -46,20 +46,22 @@ static const Companion companions[] = {
 
 /*
  * Returns the operator of the type that has the name of a member of the
- * operator family, if it is not a member itself; else InvalidOid.
+ * operator family, if it is not a member itself; else InvalidOid.  Sets *name
+ * to that name.  The operator is not locked and may be dropped at any time, so
+ * its name must not be looked up later.
  */
 static Oid
-own_operator(Oid type, const FormData_pg_amop *member)
+own_operator(Oid type, const FormData_pg_amop *member, char **name)
 {
 	Oid			right = member->amoprighttype == member->amoplefttype ?
 	type : member->amoprighttype;
-	char	   *name = get_opname(member->amopopr);
 	CatCList   *operators;
 	Oid			found = InvalidOid;
 
-	if (name == NULL)
+	*name = get_opname(member->amopopr);
+	if (*name == NULL)
 		elog(ERROR, "cache lookup failed for operator %u", member->amopopr);
-	operators = SearchSysCacheList3(OPERNAMENSP, CStringGetDatum(name),
+	operators = SearchSysCacheList3(OPERNAMENSP, CStringGetDatum(*name),
 									ObjectIdGetDatum(type),
 									ObjectIdGetDatum(right));
 	for (int i = 0; i < operators->n_members; i++)
@@ -98,11 +100,10 @@ find_companion(Oid operator, bool extracts)
 	return NULL;
 }
 
-/* Appends the name of an operator, unless the list has it already. */
+/* Appends a name, unless the list has it already. */
 static void
-append_operator(List **names, Oid operator)
+append_name(List **names, char *name)
 {
-	char	   *name = get_opname(operator);
 	ListCell   *cell;
 
 	foreach(cell, *names)
@@ -147,13 +148,15 @@ notify_column(Relation heap, Relation index, int attno)
 		Form_pg_amop member =
 		(Form_pg_amop) GETSTRUCT(&members->members[i]->tuple);
 		Oid			operator;
+		char	   *name;
 
 		if (member->amoplefttype != input)
 			continue;
-		operator = own_operator(type, member);
+		operator = own_operator(type, member, &name);
 		if (!OidIsValid(operator))
 			continue;
-		append_operator(&names, operator);
+		BX_PAUSE(BX_PAUSE_OPERATOR);
+		append_name(&names, name);
 		companion = find_companion(operator, bx_extract_is_used(index, attno));
 	}
 	ReleaseCatCacheList(members);

@@ -639,7 +639,7 @@ open_table(Oid tableoid)
 {
 	Relation	table;
 
-	/* expressions need more; see take_sample */
+	/* expressions need more; see hypothetical.c */
 	bx_open_check_table_access(tableoid, false);
 	table = relation_open(tableoid, AccessShareLock);
 	if (table->rd_rel->relkind != RELKIND_RELATION &&
@@ -685,13 +685,9 @@ get_definitions(ArrayType *columns, int *n)
 }
 
 /*
- * Counts the keys in a sample of the rows that the caller sees.
- *
- * Functions run as the caller.  The functions in an expression are those that
- * the caller has named, as in a query; they get values of the table, so the
- * caller must have the privilege to read them.  The functions of operator
- * classes and types are run only if they are written in C: the owner of the
- * table may have chosen them.
+ * Counts the keys in a sample of the visible rows.  The functions in
+ * expressions run as the owner of the table; see hypothetical.c.  The functions
+ * of operator classes and types are run only if they are written in C.
  */
 static void
 take_sample(Relation table, const BxHypothetical *hypothetical,
@@ -699,9 +695,8 @@ take_sample(Relation table, const BxHypothetical *hypothetical,
 {
 	Relation	index = hypothetical->index;
 	BxSample   *sample = palloc(sizeof(BxSample));
+	BxIdentity	identity;
 
-	if (hypothetical->info->ii_Expressions != NIL)
-		bx_open_check_table_access(RelationGetRelid(table), true);
 	model->columns->lookup_keys = NGRAMS_PER_LOOKUP;
 	for (int i = 0; i < model->ncolumns; i++)
 	{
@@ -716,7 +711,9 @@ take_sample(Relation table, const BxHypothetical *hypothetical,
 			!bx_text_is_fragmented(index, i + 1))
 			model->columns->lookup_keys = 1;
 	}
+	bx_open_become_owner(table, &identity);
 	bx_sample_take(table, hypothetical, model->key_kinds, sample);
+	bx_open_become_caller(&identity);
 	model->columns->sample = sample;
 	model->columns->fraction = fraction;
 	model->columns->analyzed = true;

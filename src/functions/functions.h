@@ -31,6 +31,7 @@ typedef struct BxIdentity
 } BxIdentity;
 
 extern void bx_open_become_owner(Relation heap, BxIdentity *identity);
+extern void bx_open_become_owner_with_path(Relation heap, BxIdentity *identity);
 extern void bx_open_become_caller(const BxIdentity *identity);
 extern bool bx_open_may_run_code(Relation heap);
 

@@ -9,6 +9,14 @@
  * expression, COLLATE, and an operator class with its options.  A string that
  * is exactly the name of a column is taken as such, whatever its letters.
  *
+ * The functions in an expression run as the owner of the table, as in CREATE
+ * INDEX, and only for a caller who has the privileges of the owner.  They must
+ * not run as the caller, although the caller seems to have named them.  A
+ * caller may pass the names of columns as they are in pg_attribute.  If the
+ * owner renames a column while the caller waits for the lock on the table, the
+ * old name is no longer the name of a column, and is taken as an expression,
+ * which the owner has chosen.
+ *
  * Only those fields of the Relation are set that the folder key/ and the heap
  * scan read.  It is not in the relation cache, and has no pages.
  *
@@ -79,8 +87,25 @@ parse_definition(const char *definition)
 }
 
 /*
+ * Raises an error if the caller may not run functions as the owner of the
+ * table.
+ */
+static void
+check_code(Relation table)
+{
+	if (!bx_open_may_run_code(table))
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("permission denied to compute expressions for table \"%s\"",
+						RelationGetRelationName(table)),
+				 errdetail("The functions in an expression run as the owner of the table."),
+				 errhint("Only a role with the privileges of the owner can do so.")));
+}
+
+/*
  * Returns the parsed definition of a column, with its expression analyzed, but
- * not planned.
+ * not planned.  The analysis may call functions for constants: the input
+ * function of a composite type checks the constraints of domains.
  */
 static IndexElem *
 analyze_definition(Relation table, char *definition)
@@ -100,11 +125,15 @@ analyze_definition(Relation table, char *definition)
 	if (column->expr != NULL)
 	{
 		IndexStmt  *stmt = makeNode(IndexStmt);
+		BxIdentity	identity;
 
+		check_code(table);
 		stmt->relation = makeRangeVar(NULL, RelationGetRelationName(table), -1);
 		stmt->accessMethod = "bloomidx";
 		stmt->indexParams = list_make1(column);
+		bx_open_become_owner_with_path(table, &identity);
 		stmt = transformIndexStmt(RelationGetRelid(table), stmt, definition);
+		bx_open_become_caller(&identity);
 		column = linitial_node(IndexElem, stmt->indexParams);
 	}
 	error_context_stack = context.previous;
@@ -142,6 +171,25 @@ check_columns(Relation table, Node *expr)
 }
 
 /*
+ * Plans an expression, which may call functions whose arguments are constants.
+ * Raises an error if its value may change.
+ */
+static Node *
+plan_expression(Relation table, Node *expr)
+{
+	BxIdentity	identity;
+
+	bx_open_become_owner(table, &identity);
+	expr = (Node *) expression_planner((Expr *) expr);
+	bx_open_become_caller(&identity);
+	if (contain_mutable_functions(expr))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_OBJECT_DEFINITION),
+				 errmsg("functions in index expression must be marked IMMUTABLE")));
+	return expr;
+}
+
+/*
  * Enters the column or the expression of index column i, and sets its type and
  * its collation.
  */
@@ -162,11 +210,7 @@ add_source(Relation table, IndexElem *column, int i, BxHypothetical *result,
 	else
 	{
 		check_columns(table, expr);
-		expr = (Node *) expression_planner((Expr *) column->expr);
-		if (contain_mutable_functions(expr))
-			ereport(ERROR,
-					(errcode(ERRCODE_INVALID_OBJECT_DEFINITION),
-					 errmsg("functions in index expression must be marked IMMUTABLE")));
+		expr = plan_expression(table, column->expr);
 		info->ii_Expressions = lappend(info->ii_Expressions, expr);
 		*type = exprType(column->expr);
 	}

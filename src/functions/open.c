@@ -157,13 +157,23 @@ bx_open(Oid indexoid, LOCKMODE heap_lock, bool wait, LOCKMODE index_lock,
 void
 bx_open_become_owner(Relation heap, BxIdentity *identity)
 {
+	bx_open_become_owner_with_path(heap, identity);
+	set_config_option("search_path", "pg_catalog, pg_temp", PGC_USERSET,
+					  PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+}
+
+/*
+ * The same, but search_path remains that of the caller, who has written the
+ * names that are to be resolved.
+ */
+void
+bx_open_become_owner_with_path(Relation heap, BxIdentity *identity)
+{
 	GetUserIdAndSecContext(&identity->userid, &identity->sec_context);
 	SetUserIdAndSecContext(heap->rd_rel->relowner,
 						   identity->sec_context |
 						   SECURITY_RESTRICTED_OPERATION);
 	identity->nestlevel = NewGUCNestLevel();
-	set_config_option("search_path", "pg_catalog, pg_temp", PGC_USERSET,
-					  PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
 }
 
 /* Switches back to the caller and its settings. */

@@ -162,8 +162,9 @@ count_keys(const Sampling *sampling, int lg)
 }
 
 /*
- * Counts the keys in a sample of the table, whose lock the caller holds.  This
- * runs the functions of the index as the current user.
+ * Counts the keys in a sample of the table, whose lock the caller holds.  The
+ * current user must be the owner of the table (bx_open_become_owner), because
+ * this runs the functions of the index.
  */
 void
 bx_sample_take(Relation table, const BxHypothetical *hypothetical,

@@ -547,6 +547,34 @@ sub the_later_of_two_equal_keys_waits
 	return;
 }
 
+# CREATE INDEX reads operators that anybody may drop at any time.
+sub operators_are_dropped_during_create_index
+{
+	my ($try) = @_;
+	my $table = new_name('race');
+
+	query(qq{
+CREATE TABLE $table (k varchar);
+CREATE FUNCTION ${table}_f(varchar, varchar) RETURNS bool IMMUTABLE LANGUAGE sql AS 'SELECT true';
+CREATE OPERATOR ~~ (LEFTARG = varchar, RIGHTARG = varchar, FUNCTION = ${table}_f);
+CREATE OPERATOR ~~* (LEFTARG = varchar, RIGHTARG = varchar, FUNCTION = ${table}_f);
+});
+	$gate->hold('operator');
+	my $builder = start("CREATE INDEX ${table}_i ON $table USING bloomidx (k text_ngram_ops)");
+	foreach my $operator ('~~', '~~*')
+	{
+		$gate->wait_for('operator');
+		query("DROP OPERATOR $operator (varchar, varchar)");
+		$gate->release_once('operator') if $operator eq '~~';
+	}
+	$gate->release('operator');
+	$builder->quit;
+	is(query("SELECT indisvalid FROM pg_index WHERE indexrelid = '${table}_i'::regclass"),
+		't', "$try: CREATE INDEX completes although the operators have been dropped");
+	query("DROP TABLE $table; DROP FUNCTION ${table}_f");
+	return;
+}
+
 #
 # The run
 #
@@ -570,6 +598,7 @@ for my $number (1 .. $tries)
 	an_index_only_scan_does_not_count_dead_rows($try);
 	an_index_scan_finds_its_versions_whatever_comes_after($try);
 	the_later_of_two_equal_keys_waits($try);
+	operators_are_dropped_during_create_index($try);
 	$gate->quit;
 }
 a_row_whose_insert_failed_does_not_stop_a_rebuild();

@@ -174,6 +174,18 @@ foreach my $kind (@kinds)
 		2, "rows are found after REINDEX and INSERT: $kind");
 }
 
+# --- An expression that bloomidx_estimate is asked about runs as the owner, too, and not for a caller without the owner's
+# rights.  Its names are resolved under the caller's search_path, like those of an operator class.
+my $estimate = "SELECT layout FROM bloomidx_estimate('w', '{expression(n)}')";
+is(calls('none', $estimate), "expression as alice [$safe]", 'bloomidx_estimate calls as the owner');
+like(
+	failure("SET ROLE mallory; $estimate"),
+	qr/ERROR:  permission denied to compute expressions for table "w"/,
+	'bloomidx_estimate does not call functions for somebody else');
+is(calls('mallory', "SELECT layout FROM bloomidx_estimate('w', '{p array_elements_ops}', keys => 'each') WHERE false",
+		"SELECT layout FROM bloomidx_estimate('w', '{pad text_ngram_ops}')"),
+	'none', 'but it takes a sample of keys that C functions compute');
+
 # --- Autovacuum, too, calls none.  (Its ANALYZE evaluates expressions, as it always does.)
 make_table('w', @kinds);
 query(
@@ -258,6 +270,48 @@ cmp_ok(
 	$node->safe_psql('postgres', "SET search_path = evil, pg_catalog, public; DELETE FROM ran_as; SELECT norm_sql('x'); SELECT count(*) FROM ran_as") =~ s/.*\n//sr,
 	'>', 0, 'the attack works where nothing prevents it');
 query('ALTER ROLE mallory NOSUPERUSER');
+
+# --- The owner of a table tries to have her code run by a superuser who passes the names of columns to bloomidx_estimate: the
+# name that the superuser has read is no longer that of a column when the lock on the table is granted.  Constants are
+# converted when an expression is analyzed, and functions of constants are called when it is planned.
+query(
+	q{
+SET ROLE mallory;
+CREATE DOMAIN evil.checked AS int CHECK (evil.chk(VALUE::text));
+CREATE TYPE evil.pair AS (a evil.checked);
+GRANT USAGE ON TYPE evil.checked, evil.pair TO public;
+});
+foreach my $name ('evil.lower(b)', q{evil.lower('x')}, q{(b || (('(1)'::evil.pair)::text))}, q{((('(1)'::evil.pair).a)::int)})
+{
+	my $victim = $node->background_psql('postgres', on_error_stop => 0);
+	my $owner = $node->background_psql('postgres');
+
+	query(qq{
+DELETE FROM ran_as;
+SET ROLE mallory;
+DROP TABLE IF EXISTS trap;
+CREATE TABLE trap ("$name" text, b text);
+INSERT INTO trap VALUES ('a', 'b');
+ANALYZE trap;
+});
+	is(query("SELECT layout FROM bloomidx_estimate('trap', ARRAY[\$\$$name\$\$])"), 'block', "it is the name of a column: $name");
+	$owner->query_safe(qq{SET ROLE mallory; BEGIN; ALTER TABLE trap RENAME "$name" TO a});
+	start_in($victim,
+		"SELECT e.layout FROM pg_attribute a, bloomidx_estimate(attrelid, ARRAY[attname::text]) e WHERE attrelid = 'trap'::regclass AND attnum = 1"
+	);
+	ok( $node->poll_query_until('postgres', q{SELECT count(*) = 1 FROM pg_locks WHERE relation = 'trap'::regclass AND NOT granted}),
+		"a superuser waits for the lock on the table: $name");
+	$owner->query_safe('COMMIT');
+	ok( $node->poll_query_until('postgres', q{SELECT count(*) = 0 FROM pg_stat_activity WHERE state = 'active' AND query ~ '^SELECT e.layout'}),
+		"and goes on: $name");
+	is(query("SELECT string_agg(DISTINCT who, ',') FROM ran_as WHERE who <> 'mallory'"),
+		'', "the owner of a table cannot have code run by a superuser who estimates all columns: $name");
+	is(query("SELECT rolsuper FROM pg_roles WHERE rolname = 'mallory'"), 'f', "and does not become superuser: $name");
+	query('ALTER ROLE mallory NOSUPERUSER');
+	$victim->quit;
+	$owner->quit;
+}
+query('DROP TABLE trap');
 
 # --- What the functions have changed for the owner's code, they restore, after an error as well.
 is( $node->safe_psql('postgres', "SET search_path = evil, pg_catalog, public; SELECT bloomidx_check('alice_sql');
