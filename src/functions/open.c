@@ -90,6 +90,13 @@ check_index(Relation index)
 				 errmsg("\"%s\" is not a bloomidx index",
 						RelationGetRelationName(index))));
 	bx_open_check_storage(index);
+
+	/* a function in an expression of the index has called us */
+	if (ReindexIsProcessingIndex(RelationGetRelid(index)))
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("cannot access index \"%s\" while it is being reindexed",
+						RelationGetRelationName(index))));
 	if (!index->rd_index->indisvalid)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),

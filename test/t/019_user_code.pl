@@ -450,6 +450,25 @@ foreach my $call ("bloomidx_check('self_n') > 0", "bloomidx_summarize('self_n') 
 is(query("SELECT bloomidx_check('self_n') = count(*) AND count(*) > 2510 FROM self"),
 	't', 'the index has all rows after its function has written the table');
 
+# --- A function that looks at its own index while REINDEX builds it does not find damage.
+query(
+	q{
+CREATE TABLE unbuilt AS SELECT i AS n FROM generate_series(1, 10) i;
+CREATE FUNCTION looking(n int) RETURNS int IMMUTABLE LANGUAGE plpgsql AS $$
+BEGIN
+	IF current_setting('calls.looks', true) = 'yes' THEN
+		PERFORM public.bloomidx_check('public.unbuilt_n');
+	END IF;
+	RETURN n;
+END $$;
+});
+query('CREATE INDEX unbuilt_n ON unbuilt ' . using_index('looking(n)'));
+like(
+	failure("SET calls.looks = 'yes'; REINDEX INDEX unbuilt_n"),
+	qr/ERROR:  cannot access index "unbuilt_n" while it is being reindexed/,
+	'bloomidx_check of an index that is being built');
+query('DROP TABLE unbuilt');
+
 # --- A function that sleeps holds up nobody, and can be cancelled.
 make_table('w', 'expression');
 query(q{CREATE OR REPLACE FUNCTION expression(n int) RETURNS int IMMUTABLE LANGUAGE plpgsql AS
