@@ -143,7 +143,7 @@ pin_slice(SearchState *state, OpenNode *open, const Probe *probe)
 {
 	Page		page;
 
-	open->slicebuf = ReadBuffer(state->index, slice_block(&open->node.desc, probe));
+	open->slicebuf = bx_page_pin(state->index, slice_block(&open->node.desc, probe));
 	page = BufferGetPage(open->slicebuf);
 	__builtin_prefetch(BxPageGetOpaque(page));
 	bx_filter_prefetch(BxPageGetContent(page), BX_SLICE_ROWS,
@@ -357,7 +357,7 @@ pin_top(SearchState *state, OpenNode *open, uint32 partition, BlockNumber top)
 	open->node.level = BX_LEVEL_PARTITION;
 	open->node.number = partition;
 	open->slicebuf = InvalidBuffer;
-	open->topbuf = ReadBuffer(state->index, top);
+	open->topbuf = bx_page_pin(state->index, top);
 	page = BufferGetPage(open->topbuf);
 	__builtin_prefetch(BxPageGetOpaque(page));
 	__builtin_prefetch(&BxPageGetTop(page)->node[BX_SLOT_SUMMARY]);
@@ -506,7 +506,7 @@ probe_group_page(SearchState *state, const OpenGroup *open, int first)
 	const BxGroupDesc *group = open->desc;
 	int			n = state->search->query->nelements;
 	uint32		number = group_page(group, &probes[first]);
-	Buffer		buffer = ReadBuffer(state->index, group->start + number);
+	Buffer		buffer = bx_page_pin(state->index, group->start + number);
 	Page		page = BufferGetPage(buffer);
 	int			i = first;
 

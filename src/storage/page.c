@@ -24,6 +24,42 @@ bx_page_corrupted(Relation index, BlockNumber blkno, const char *problem)
 			 errhint("Please REINDEX it.")));
 }
 
+/*
+ * The buffers in which this backend has recently found pages of indexes.  Any
+ * entry may be out of date.  The entries of consecutive pages are consecutive,
+ * so those of an index of up to 128 MB do not collide.
+ */
+#define RECENT_BUFFERS		16384
+
+typedef struct RecentBuffer
+{
+	uint32		tag;			/* identifies the index and the page */
+	Buffer		buffer;			/* InvalidBuffer if the entry is unused */
+} RecentBuffer;
+
+static RecentBuffer recent_buffers[RECENT_BUFFERS];
+
+/*
+ * Pins a page of an index, like ReadBuffer().  First looks for the page in the
+ * buffer in which this backend has found it the last time.  That is faster
+ * than a lookup in the server's buffer table, which waits for main memory
+ * twice, and locks a part of the table.
+ */
+Buffer
+bx_page_pin(Relation index, BlockNumber blkno)
+{
+	uint32		tag = bx_rel_number(index) * 0x9E3779B1 + blkno;
+	RecentBuffer *recent = &recent_buffers[tag % RECENT_BUFFERS];
+
+	if (recent->tag == tag && BufferIsValid(recent->buffer) &&
+		bx_read_recent_buffer(index, blkno, recent->buffer))
+		return recent->buffer;
+	recent->buffer = InvalidBuffer; /* in case of an error */
+	recent->buffer = ReadBuffer(index, blkno);
+	recent->tag = tag;
+	return recent->buffer;
+}
+
 /* Returns the size in bytes of the content of an empty page of this kind. */
 static Size
 content_size(uint8 kind)
