@@ -268,6 +268,17 @@ bx_reader_stop(BxReader *reader)
 #endif
 
 /*
+ * Returns whether a buffer seems to hold the given block of some relation; the
+ * buffer may be assigned to another block at any time.
+ */
+static inline bool
+bx_buffer_has_block(Buffer buffer, BlockNumber blkno)
+{
+	return !BufferIsLocal(buffer) &&
+		GetBufferDescriptor(buffer - 1)->tag.blockNum == blkno;
+}
+
+/*
  * Pins a block of a relation if it is still in the given buffer, in which it
  * was seen before.  Counts the access in the same way as ReadBuffer() does:
  * before PostgreSQL 19, ReadRecentBuffer() does not increment the buffer's

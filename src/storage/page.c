@@ -39,6 +39,14 @@ typedef struct RecentBuffer
 
 static RecentBuffer recent_buffers[RECENT_BUFFERS];
 
+/* Returns the identification and the entry of a page. */
+static RecentBuffer *
+find_recent(Relation index, BlockNumber blkno, uint32 *tag)
+{
+	*tag = bx_rel_number(index) * 0x9E3779B1 + blkno;
+	return &recent_buffers[*tag % RECENT_BUFFERS];
+}
+
 /*
  * Pins a page of an index, like ReadBuffer().  First looks for the page in the
  * buffer in which this backend has found it the last time.  That is faster
@@ -48,8 +56,8 @@ static RecentBuffer recent_buffers[RECENT_BUFFERS];
 Buffer
 bx_page_pin(Relation index, BlockNumber blkno)
 {
-	uint32		tag = bx_rel_number(index) * 0x9E3779B1 + blkno;
-	RecentBuffer *recent = &recent_buffers[tag % RECENT_BUFFERS];
+	uint32		tag;
+	RecentBuffer *recent = find_recent(index, blkno, &tag);
 
 	if (recent->tag == tag && BufferIsValid(recent->buffer) &&
 		bx_read_recent_buffer(index, blkno, recent->buffer))
@@ -58,6 +66,18 @@ bx_page_pin(Relation index, BlockNumber blkno)
 	recent->buffer = ReadBuffer(index, blkno);
 	recent->tag = tag;
 	return recent->buffer;
+}
+
+/* Prefetches a page of an index, unless it seems to be in a buffer. */
+void
+bx_page_prefetch(Relation index, BlockNumber blkno)
+{
+	uint32		tag;
+	RecentBuffer *recent = find_recent(index, blkno, &tag);
+
+	if (recent->tag != tag || !BufferIsValid(recent->buffer) ||
+		!bx_buffer_has_block(recent->buffer, blkno))
+		PrefetchBuffer(index, MAIN_FORKNUM, blkno);
 }
 
 /* Returns the size in bytes of the content of an empty page of this kind. */
