@@ -38,7 +38,7 @@ static Buffer
 read_page(Relation index, BlockNumber blkno, uint8 kind, uint32 number,
 		  int lockmode)
 {
-	Buffer		buffer = bx_page_pin(index, blkno);
+	Buffer		buffer = ReadBuffer(index, blkno);
 
 	LockBuffer(buffer, lockmode);
 	bx_page_check(index, buffer, kind);

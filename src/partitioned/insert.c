@@ -905,7 +905,7 @@ bx_partitioned_insert(BxInsert *insert, Relation heap, ItemPointer tid,
 	if (range != state->marked_range)
 		forget_marks(state, range);
 
-	topbuf = bx_page_pin(index, state->top);
+	topbuf = ReadBuffer(index, state->top);
 	if (row->nvalues > FEW_KEYS)
 	{
 		insert_many(insert, heap, tid, topbuf, range, row);

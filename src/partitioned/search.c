@@ -357,7 +357,7 @@ pin_top(SearchState *state, OpenNode *open, uint32 partition, BlockNumber top)
 	open->node.level = BX_LEVEL_PARTITION;
 	open->node.number = partition;
 	open->slicebuf = InvalidBuffer;
-	open->topbuf = bx_page_pin(state->index, top);
+	open->topbuf = ReadBuffer(state->index, top);
 	page = BufferGetPage(open->topbuf);
 	__builtin_prefetch(BxPageGetOpaque(page));
 	__builtin_prefetch(&BxPageGetTop(page)->node[BX_SLOT_SUMMARY]);

@@ -52,6 +52,11 @@ find_recent(Relation index, BlockNumber blkno, uint32 *tag)
  * buffer in which this backend has found it the last time.  That is faster
  * than a lookup in the server's buffer table, which waits for main memory
  * twice, and locks a part of the table.
+ *
+ * Before PostgreSQL 19, ReadRecentBuffer() takes a spinlock on the buffer.  So
+ * this function is for slice and group pages, of which there are many; for
+ * region and top-level pages, which all backends read, ReadBuffer() is better:
+ * their entries in the buffer table are in the processor's cache.
  */
 Buffer
 bx_page_pin(Relation index, BlockNumber blkno)
