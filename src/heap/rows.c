@@ -286,10 +286,11 @@ prefetch_tuples(const BxRows *rows, Page page, OffsetNumber max)
 	for (OffsetNumber off = FirstOffsetNumber; off <= max; off++)
 	{
 		ItemId		lp = PageGetItemId(page, off);
-		char	   *tuple = (char *) PageGetItem(page, lp);
+		char	   *tuple;
 
 		if (!ItemIdIsNormal(lp))
 			continue;
+		tuple = (char *) PageGetItem(page, lp);
 		__builtin_prefetch(tuple + offsetof(HeapTupleHeaderData, t_infomask));
 		__builtin_prefetch(tuple + rows->prefetch_offset);
 	}
