@@ -16,6 +16,8 @@
 #include "commands/vacuum.h"
 #include "executor/instrument.h"
 #include "nodes/tidbitmap.h"
+#include "pgstat.h"
+#include "storage/buf_internals.h"
 #include "storage/bufmgr.h"
 #include "storage/lmgr.h"
 #if PG_VERSION_NUM >= 170000
@@ -43,6 +45,15 @@
  */
 #ifndef pg_fallthrough
 #define pg_fallthrough		__attribute__((fallthrough))
+#endif
+
+/* PostgreSQL 16 has other names for the file of a relation. */
+#if PG_VERSION_NUM < 160000
+#define bx_rel_locator(rel)			((rel)->rd_node)
+#define bx_rel_number(rel)			((rel)->rd_node.relNode)
+#else
+#define bx_rel_locator(rel)			((rel)->rd_locator)
+#define bx_rel_number(rel)			((rel)->rd_locator.relNumber)
 #endif
 
 /* PostgreSQL 17 removed old_snapshot_threshold. */
@@ -255,5 +266,52 @@ bx_reader_stop(BxReader *reader)
 }
 
 #endif
+
+/*
+ * Returns whether a buffer seems to hold the given block of some relation; the
+ * buffer may be assigned to another block at any time.
+ */
+static inline bool
+bx_buffer_has_block(Buffer buffer, BlockNumber blkno)
+{
+	return !BufferIsLocal(buffer) &&
+		GetBufferDescriptor(buffer - 1)->tag.blockNum == blkno;
+}
+
+/*
+ * Pins a block of a relation if it is still in the given buffer, in which it
+ * was seen before.  Counts the access in the same way as ReadBuffer() does:
+ * before PostgreSQL 19, ReadRecentBuffer() does not increment the buffer's
+ * usage count, so the buffer would soon be evicted; before PostgreSQL 15 it
+ * does not count the hit, either.
+ */
+static inline bool
+bx_read_recent_buffer(Relation rel, BlockNumber blkno, Buffer buffer)
+{
+	if (!ReadRecentBuffer(bx_rel_locator(rel), MAIN_FORKNUM, blkno, buffer))
+		return false;
+#if PG_VERSION_NUM < 190000
+	if (!BufferIsLocal(buffer))
+	{
+		BufferDesc *desc = GetBufferDescriptor(buffer - 1);
+		uint32		state = pg_atomic_read_u32(&desc->state);
+
+		/* if another backend changes the state at the same time, let it be */
+		if (!(state & BM_LOCKED) &&
+			BUF_STATE_GET_USAGECOUNT(state) < BM_MAX_USAGE_COUNT)
+			pg_atomic_compare_exchange_u32(&desc->state, &state,
+										   state + BUF_USAGECOUNT_ONE);
+	}
+#endif
+#if PG_VERSION_NUM < 150000
+	if (BufferIsLocal(buffer))
+		pgBufferUsage.local_blks_hit++;
+	else
+		pgBufferUsage.shared_blks_hit++;
+#endif
+	pgstat_count_buffer_read(rel);
+	pgstat_count_buffer_hit(rel);
+	return true;
+}
 
 #endif							/* BX_COMPAT_H */

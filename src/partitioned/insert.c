@@ -262,7 +262,7 @@ add_target(Target *targets, int n, Relation index, const BxNode *node,
 	if (node->desc.state != BX_NODE_PRESENT)
 		return n;
 	locate_key(target, node, range, key);
-	target->buffer = ReadBuffer(index, node->desc.start + target->number);
+	target->buffer = bx_page_pin(index, node->desc.start + target->number);
 	return n + 1;
 }
 
@@ -295,7 +295,7 @@ add_group_target(Target *targets, int n, Relation index,
 	if (group->width == 0)
 		return n;
 	locate_group_key(target, group, partition, key);
-	target->buffer = ReadBuffer(index, group->start + target->number);
+	target->buffer = bx_page_pin(index, group->start + target->number);
 	return n + 1;
 }
 
@@ -594,7 +594,7 @@ pin_pages(Relation index, BlockNumber start, Target *targets, int first, int n)
 		if (i > first && targets[i].number == targets[i - 1].number)
 			targets[i].buffer = targets[i - 1].buffer;
 		else if (npages++ < MAX_PINNED)
-			targets[i].buffer = ReadBuffer(index, start + targets[i].number);
+			targets[i].buffer = bx_page_pin(index, start + targets[i].number);
 		else
 			break;
 	}

@@ -129,8 +129,8 @@ static void
 prefetch_node(SearchState *state, const OpenNode *open, const Probe *probes)
 {
 	if (state->prefetch > 0 && open->node.desc.state == BX_NODE_PRESENT)
-		PrefetchBuffer(state->index, MAIN_FORKNUM,
-					   slice_block(&open->node.desc, &probes[0]));
+		bx_page_prefetch(state->index,
+						 slice_block(&open->node.desc, &probes[0]));
 }
 
 /*
@@ -143,7 +143,7 @@ pin_slice(SearchState *state, OpenNode *open, const Probe *probe)
 {
 	Page		page;
 
-	open->slicebuf = ReadBuffer(state->index, slice_block(&open->node.desc, probe));
+	open->slicebuf = bx_page_pin(state->index, slice_block(&open->node.desc, probe));
 	page = BufferGetPage(open->slicebuf);
 	__builtin_prefetch(BxPageGetOpaque(page));
 	bx_filter_prefetch(BxPageGetContent(page), BX_SLICE_ROWS,
@@ -237,7 +237,7 @@ try_probe_node(SearchState *state, OpenNode *open, const Probe *probes, int n,
 			if (ahead > 0 && blkno == slice_block(&open->node.desc,
 												  &probes[ahead - 1]))
 				continue;
-			PrefetchBuffer(state->index, MAIN_FORKNUM, blkno);
+			bx_page_prefetch(state->index, blkno);
 			distance++;
 		}
 		next = probe_slice(state, open, probes, i, n);
@@ -506,7 +506,7 @@ probe_group_page(SearchState *state, const OpenGroup *open, int first)
 	const BxGroupDesc *group = open->desc;
 	int			n = state->search->query->nelements;
 	uint32		number = group_page(group, &probes[first]);
-	Buffer		buffer = ReadBuffer(state->index, group->start + number);
+	Buffer		buffer = bx_page_pin(state->index, group->start + number);
 	Page		page = BufferGetPage(buffer);
 	int			i = first;
 
@@ -554,9 +554,9 @@ try_probe_region(SearchState *state, uint32 number,
 	for (uint32 i = 0; state->prefetch > 0 && n == 1 && i < region->ngroups; i++)
 	{
 		if (!bx_mask_is_empty(&live[i]))
-			PrefetchBuffer(state->index, MAIN_FORKNUM, region->group[i].start +
-						   group_page(&region->group[i],
-									  &state->probes[BX_LEVEL_GROUP][0]));
+			bx_page_prefetch(state->index, region->group[i].start +
+							 group_page(&region->group[i],
+										&state->probes[BX_LEVEL_GROUP][0]));
 	}
 	for (uint32 i = 0; i < region->ngroups; i++)
 	{
@@ -649,7 +649,7 @@ search_partitions(SearchState *state, uint32 first, uint32 n,
 	for (uint64 i = 0; i < (uint64) n + 2 * lead; i++)
 	{
 		if (state->prefetch > 0 && i < n && tops[i] != 0)
-			PrefetchBuffer(state->index, MAIN_FORKNUM, tops[i]);
+			bx_page_prefetch(state->index, tops[i]);
 		if (i + 1 >= lead && i + 1 - lead < n && tops[i + 1 - lead] != 0)
 			pin_top(state, &opened[(i + 1 - lead) % nopened],
 					first + i + 1 - lead, tops[i + 1 - lead]);

@@ -24,6 +24,67 @@ bx_page_corrupted(Relation index, BlockNumber blkno, const char *problem)
 			 errhint("Please REINDEX it.")));
 }
 
+/*
+ * The buffers in which this backend has recently found pages of indexes.  Any
+ * entry may be out of date.  The entries of consecutive pages are consecutive,
+ * so those of an index of up to 128 MB do not collide.
+ */
+#define RECENT_BUFFERS		16384
+
+typedef struct RecentBuffer
+{
+	uint32		tag;			/* identifies the index and the page */
+	Buffer		buffer;			/* InvalidBuffer if the entry is unused */
+} RecentBuffer;
+
+static RecentBuffer recent_buffers[RECENT_BUFFERS];
+
+/* Returns the identification and the entry of a page. */
+static RecentBuffer *
+find_recent(Relation index, BlockNumber blkno, uint32 *tag)
+{
+	*tag = bx_rel_number(index) * 0x9E3779B1 + blkno;
+	return &recent_buffers[*tag % RECENT_BUFFERS];
+}
+
+/*
+ * Pins a page of an index, like ReadBuffer().  First looks for the page in the
+ * buffer in which this backend has found it the last time.  That is faster
+ * than a lookup in the server's buffer table, which waits for main memory
+ * twice, and locks a part of the table.
+ *
+ * Before PostgreSQL 19, ReadRecentBuffer() takes a spinlock on the buffer.  So
+ * this function is for slice and group pages, of which there are many; for
+ * region and top-level pages, which all backends read, ReadBuffer() is better:
+ * their entries in the buffer table are in the processor's cache.
+ */
+Buffer
+bx_page_pin(Relation index, BlockNumber blkno)
+{
+	uint32		tag;
+	RecentBuffer *recent = find_recent(index, blkno, &tag);
+
+	if (recent->tag == tag && BufferIsValid(recent->buffer) &&
+		bx_read_recent_buffer(index, blkno, recent->buffer))
+		return recent->buffer;
+	recent->buffer = InvalidBuffer; /* in case of an error */
+	recent->buffer = ReadBuffer(index, blkno);
+	recent->tag = tag;
+	return recent->buffer;
+}
+
+/* Prefetches a page of an index, unless it seems to be in a buffer. */
+void
+bx_page_prefetch(Relation index, BlockNumber blkno)
+{
+	uint32		tag;
+	RecentBuffer *recent = find_recent(index, blkno, &tag);
+
+	if (recent->tag != tag || !BufferIsValid(recent->buffer) ||
+		!bx_buffer_has_block(recent->buffer, blkno))
+		PrefetchBuffer(index, MAIN_FORKNUM, blkno);
+}
+
 /* Returns the size in bytes of the content of an empty page of this kind. */
 static Size
 content_size(uint8 kind)
