@@ -44,6 +44,23 @@ bx_group_bit(int nrows, int width, uint32_t block, uint32_t row, int column)
 	return (block * nrows + row) * width + column;
 }
 
+/* Prefetches the cache lines that bx_group_probe() will read. */
+static inline void
+bx_group_prefetch(const char *content, int nrows, int width, uint32_t block,
+				  int nprobes, uint64_t lh)
+{
+	uint32_t	x = bx_filter_first(lh);
+
+	for (int i = 0; i < nprobes; i++)
+	{
+		uint32_t	at = bx_group_bit(nrows, width, block,
+									  bx_filter_row(x, nrows), 0);
+
+		__builtin_prefetch(content + at / 8);
+		x = bx_filter_next(x);
+	}
+}
+
 /*
  * Adds to *result the partitions that may contain the key: column c of the
  * group is partition first + c.  "content" is that of the page, and "block"

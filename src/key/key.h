@@ -155,6 +155,13 @@ typedef struct BxCondition
 	int			n;
 	int			nclauses;
 	BxClause   *clauses;
+
+	/*
+	 * if it has many elements and no clauses: buckets[b] is the number of
+	 * elements whose key is less than b << bucket_shift
+	 */
+	uint32	   *buckets;
+	int			bucket_shift;
 } BxCondition;
 
 typedef struct BxQuery
@@ -168,27 +175,37 @@ typedef struct BxQuery
 } BxQuery;
 
 /*
- * Returns whether a condition has an element with this key.  Inline, because a
- * search calls it for every row of a page.
+ * Returns whether a condition without clauses has an element with this key.
+ * Inline, because a search calls it for every row of a page.  Keys are hashes,
+ * so a bucket has one element on average.
  */
 static inline bool
-bx_query_has_element(const BxQuery *query, int condition, uint64 key)
+bx_query_has_element(const BxQuery *query, int number, uint64 key)
 {
-	const BxElement *elements = query->elements +
-	query->conditions[condition].first;
-	int			low = 0;
-	int			high = query->conditions[condition].n - 1;
+	const BxCondition *condition = &query->conditions[number];
+	const BxElement *elements = query->elements + condition->first;
+	uint32		low = 0;
+	uint32		high = condition->n;
 
+	if (condition->buckets != NULL)
+	{
+		const uint32 *bucket = &condition->buckets[key >> condition->bucket_shift];
+
+		low = bucket[0];
+		high = bucket[1];
+	}
 	while (low < high)
 	{
-		int			middle = low + (high - low) / 2;
+		uint32		middle = low + (high - low) / 2;
 
+		if (elements[middle].key == key)
+			return true;
 		if (elements[middle].key < key)
 			low = middle + 1;
 		else
 			high = middle;
 	}
-	return elements[low].key == key;
+	return false;
 }
 
 /*

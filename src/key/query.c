@@ -14,10 +14,14 @@
 #include "postgres.h"
 
 #include "miscadmin.h"
+#include "port/pg_bitutils.h"
 #include "utils/array.h"
 #include "utils/lsyscache.h"
 
 #include "key.h"
+
+/* Conditions with at least so many elements have buckets. */
+#define MANY_ELEMENTS	8
 
 #define ST_SORT sort_elements
 #define ST_ELEMENT_TYPE BxElement
@@ -84,6 +88,7 @@ bx_query_start_condition(BxQuery *query, int attno, int max_elements)
 	condition->first = query->nelements;
 	condition->nclauses = 0;
 	condition->clauses = NULL;
+	condition->buckets = NULL;
 }
 
 /* Adds an element to the current condition. */
@@ -95,6 +100,30 @@ bx_query_add_element(BxQuery *query, uint64 key)
 	element->key = key;
 	element->condition = query->nconditions;
 	element->is_required = false;
+}
+
+/*
+ * Divides the sorted elements of a condition into buckets for
+ * bx_query_has_element(), as many as a power of two that is at least the
+ * number of elements.
+ */
+static void
+make_buckets(BxCondition *condition, const BxElement *elements)
+{
+	int			lg = pg_ceil_log2_32(condition->n);
+	uint32		nbuckets = (uint32) 1 << lg;
+	uint32		bucket = 0;
+
+	condition->bucket_shift = 64 - lg;
+	condition->buckets = palloc_extended(sizeof(uint32) * ((Size) nbuckets + 1),
+										 MCXT_ALLOC_HUGE);
+	for (int i = 0; i < condition->n; i++)
+	{
+		while (bucket <= elements[i].key >> condition->bucket_shift)
+			condition->buckets[bucket++] = i;
+	}
+	while (bucket <= nbuckets)
+		condition->buckets[bucket++] = condition->n;
 }
 
 /*
@@ -119,6 +148,8 @@ bx_query_end_condition(BxQuery *query)
 	if (kept == 1)
 		elements[0].is_required = true;
 	condition->n = kept;
+	if (kept >= MANY_ELEMENTS)
+		make_buckets(condition, elements);
 	query->nelements = condition->first + kept;
 	query->nconditions++;
 	return kept > 0;

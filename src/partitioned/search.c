@@ -124,6 +124,13 @@ slice_block(const BxNodeDesc *desc, const Probe *probe)
 	return desc->start + bx_filter_slice(probe->lh, desc->nslices);
 }
 
+/* Returns whether no row without the element of a probe matches the query. */
+static inline bool
+is_required(const SearchState *state, const Probe *probe)
+{
+	return state->search->query->elements[probe->element].is_required;
+}
+
 /* Prefetches the first page that probing the node will read. */
 static void
 prefetch_node(SearchState *state, const OpenNode *open, const Probe *probes)
@@ -151,39 +158,66 @@ pin_slice(SearchState *state, OpenNode *open, const Probe *probe)
 }
 
 /*
- * Reads the slice page of probes[first], under a share lock, and sets the
- * masks of all probes that belong to the same slice.  Returns the number of
- * the next probe, or -1 if the page is not the one that the descriptor
- * describes.
+ * Takes over the page that was pinned in advance for probes[first], or pins
+ * it.  Also pins the page of probes[next] in advance, if there is such a
+ * probe, so that the processor can fetch the next page from memory meanwhile.
+ * The page of a required element is not pinned in advance: it may not be
+ * needed.
  */
-static int
-probe_slice(SearchState *state, OpenNode *open, const Probe *probes, int first,
-			int n)
+static Buffer
+take_slice(SearchState *state, OpenNode *open, const Probe *probes, int first,
+		   int next, int n)
 {
-	BlockNumber blkno = slice_block(&open->node.desc, &probes[first]);
 	Buffer		buffer;
-	Page		page;
-	int			i = first;
 
-	BX_PAUSE(BX_PAUSE_SEARCH_SLICE);
 	if (!BufferIsValid(open->slicebuf))
 		pin_slice(state, open, &probes[first]);
 	buffer = open->slicebuf;
 	open->slicebuf = InvalidBuffer;
+	if (next < n && !is_required(state, &probes[next]))
+		pin_slice(state, open, &probes[next]);
+	return buffer;
+}
+
+/* Releases a page that was pinned in advance. */
+static void
+release_pinned(Buffer *buffer)
+{
+	if (BufferIsValid(*buffer))
+		ReleaseBuffer(*buffer);
+	*buffer = InvalidBuffer;
+}
+
+/*
+ * Reads the slice page of probes[first], under a share lock, and sets the
+ * masks of all probes that belong to the same slice, up to probes[next - 1].
+ * Returns false if the page is not the one that the descriptor describes.
+ */
+static bool
+probe_slice(SearchState *state, OpenNode *open, const Probe *probes, int first,
+			int next, int n)
+{
+	BlockNumber blkno = slice_block(&open->node.desc, &probes[first]);
+	Buffer		buffer;
+	Page		page;
+	bool		is_slice;
+
+	BX_PAUSE(BX_PAUSE_SEARCH_SLICE);
+	buffer = take_slice(state, open, probes, first, next, n);
 	page = BufferGetPage(buffer);
 	LockBuffer(buffer, BUFFER_LOCK_SHARE);
-	if (bx_slices_is_page(page, &open->node, blkno - open->node.desc.start))
+	is_slice = bx_slices_is_page(page, &open->node,
+								 blkno - open->node.desc.start);
+	if (is_slice)
 	{
 		bx_test_for_old_snapshot(state->search->snapshot, state->index, page);
-		for (; i < n && slice_block(&open->node.desc, &probes[i]) == blkno; i++)
+		for (int i = first; i < next; i++)
 			bx_filter_probe(BxPageGetContent(page), BX_SLICE_ROWS,
 							open->node.desc.nprobes, probes[i].lh,
 							&state->masks[open->node.level][probes[i].element]);
 	}
-	else
-		i = -1;
 	UnlockReleaseBuffer(buffer);
-	return i;
+	return is_slice;
 }
 
 /*
@@ -196,7 +230,7 @@ keep_complete(const SearchState *state, const Probe *probes, int first,
 {
 	for (int i = first; i < end; i++)
 	{
-		if (state->search->query->elements[probes[i].element].is_required)
+		if (is_required(state, &probes[i]))
 			bx_mask_and(left, &masks[probes[i].element]);
 	}
 }
@@ -224,9 +258,13 @@ try_probe_node(SearchState *state, OpenNode *open, const Probe *probes, int n,
 	}
 	for (int i = 0; i < n && !bx_mask_is_empty(left);)
 	{
-		int			next;
+		BlockNumber current = slice_block(&open->node.desc, &probes[i]);
+		int			next = i + 1;
 
 		CHECK_FOR_INTERRUPTS();
+		while (next < n &&
+			   slice_block(&open->node.desc, &probes[next]) == current)
+			next++;
 
 		/* prefetch the next distinct slices, up to the prefetch distance */
 		for (; state->prefetch > 0 && n > 1 && ahead < n &&
@@ -240,12 +278,10 @@ try_probe_node(SearchState *state, OpenNode *open, const Probe *probes, int n,
 			bx_page_prefetch(state->index, blkno);
 			distance++;
 		}
-		next = probe_slice(state, open, probes, i, n);
-		if (next < 0)
+		if (!probe_slice(state, open, probes, i, next, n))
 		{
-			BlockNumber blkno = slice_block(&open->node.desc, &probes[i]);
-
-			bx_dir_refresh(state->index, &open->node, blkno, BX_WRONG_PAGE);
+			release_pinned(&open->slicebuf);
+			bx_dir_refresh(state->index, &open->node, current, BX_WRONG_PAGE);
 			return false;
 		}
 		if (n > 1)
@@ -254,6 +290,7 @@ try_probe_node(SearchState *state, OpenNode *open, const Probe *probes, int n,
 		i = next;
 		distance--;
 	}
+	release_pinned(&open->slicebuf);
 	return true;
 }
 
@@ -483,6 +520,7 @@ typedef struct OpenGroup
 	uint32		region;
 	const BxGroupDesc *desc;
 	const BxMask *live;			/* partitions whose filter counts */
+	Buffer		buffer;			/* a page pinned in advance, or InvalidBuffer */
 } OpenGroup;
 
 /* Returns the number of the page of a group that a probe belongs to. */
@@ -493,45 +531,87 @@ group_page(const BxGroupDesc *group, const Probe *probe)
 		bx_group_page_blocks(group->width);
 }
 
+/* Returns the number of a probe's block in its page of a group. */
+static uint32
+group_block(const BxGroupDesc *group, const Probe *probe)
+{
+	return bx_filter_slice(probe->lh, group->nblocks) %
+		bx_group_page_blocks(group->width);
+}
+
+/*
+ * Pins the page of a probe in a group, and prefetches the cache lines that the
+ * probe will read.
+ */
+static void
+pin_group_page(SearchState *state, OpenGroup *open, const Probe *probe)
+{
+	const BxGroupDesc *group = open->desc;
+	Page		page;
+
+	open->buffer = bx_page_pin(state->index,
+							   group->start + group_page(group, probe));
+	page = BufferGetPage(open->buffer);
+	__builtin_prefetch(BxPageGetOpaque(page));
+	bx_group_prefetch(BxPageGetContent(page), BX_SLICE_ROWS, group->width,
+					  group_block(group, probe), group->nprobes, probe->lh);
+}
+
+/* Like take_slice(), for the page of a group. */
+static Buffer
+take_group_page(SearchState *state, OpenGroup *open, int first, int next)
+{
+	const Probe *probes = state->probes[BX_LEVEL_GROUP];
+	Buffer		buffer;
+
+	if (!BufferIsValid(open->buffer))
+		pin_group_page(state, open, &probes[first]);
+	buffer = open->buffer;
+	open->buffer = InvalidBuffer;
+	if (next < state->search->query->nelements &&
+		!is_required(state, &probes[next]))
+		pin_group_page(state, open, &probes[next]);
+	return buffer;
+}
+
 /*
  * Reads the page of probes[first] in a group, under a share lock, and adds the
  * partitions that may match to the masks of all probes that belong to the
- * page.  Returns the number of the next probe, or -1 if the page is not that
- * of the group.
+ * page, up to probes[next - 1].  Returns false if the page is not that of the
+ * group.
  */
-static int
-probe_group_page(SearchState *state, const OpenGroup *open, int first)
+static bool
+probe_group_page(SearchState *state, OpenGroup *open, int first, int next)
 {
 	const Probe *probes = state->probes[BX_LEVEL_GROUP];
 	const BxGroupDesc *group = open->desc;
-	int			n = state->search->query->nelements;
-	uint32		number = group_page(group, &probes[first]);
-	Buffer		buffer = bx_page_pin(state->index, group->start + number);
-	Page		page = BufferGetPage(buffer);
-	int			i = first;
+	Buffer		buffer;
+	Page		page;
+	bool		is_page;
 
 	BX_PAUSE(BX_PAUSE_SEARCH_GROUP);
+	buffer = take_group_page(state, open, first, next);
+	page = BufferGetPage(buffer);
 	LockBuffer(buffer, BUFFER_LOCK_SHARE);
-	if (bx_groups_is_page(page, open->region, group, number))
+	is_page = bx_groups_is_page(page, open->region, group,
+								group_page(group, &probes[first]));
+	if (is_page)
 	{
 		bx_test_for_old_snapshot(state->search->snapshot, state->index, page);
-		for (; i < n && group_page(group, &probes[i]) == number; i++)
+		for (int i = first; i < next; i++)
 		{
-			uint32		block = bx_filter_slice(probes[i].lh, group->nblocks);
 			BxMask		found = {.word = {0}};
 
 			bx_group_probe(BxPageGetContent(page), BX_SLICE_ROWS, group->width,
-						   block % bx_group_page_blocks(group->width),
-						   group->nprobes, probes[i].lh, group->first, &found);
+						   group_block(group, &probes[i]), group->nprobes,
+						   probes[i].lh, group->first, &found);
 			bx_mask_and(&found, open->live);
 			bx_mask_or(&state->masks[BX_LEVEL_GROUP][probes[i].element],
 					   &found);
 		}
 	}
-	else
-		i = -1;
 	UnlockReleaseBuffer(buffer);
-	return i;
+	return is_page;
 }
 
 /*
@@ -560,29 +640,32 @@ try_probe_region(SearchState *state, uint32 number,
 	}
 	for (uint32 i = 0; i < region->ngroups; i++)
 	{
-		OpenGroup	open = {number, &region->group[i], &live[i]};
+		OpenGroup	open = {number, &region->group[i], &live[i], InvalidBuffer};
+		const Probe *probes = state->probes[BX_LEVEL_GROUP];
 		BxMask		left = live[i];
 
 		for (int p = 0; p < n && !bx_mask_is_empty(&left);)
 		{
-			int			next;
+			uint32		current = group_page(open.desc, &probes[p]);
+			int			next = p + 1;
 
 			CHECK_FOR_INTERRUPTS();
-			next = probe_group_page(state, &open, p);
-			if (next < 0)
+			while (next < n && group_page(open.desc, &probes[next]) == current)
+				next++;
+			if (!probe_group_page(state, &open, p, next))
 			{
+				release_pinned(&open.buffer);
 				bx_groups_check_gone(state->index, number, open.desc,
-									 open.desc->start +
-									 group_page(open.desc,
-												&state->probes[BX_LEVEL_GROUP][p]),
+									 open.desc->start + current,
 									 BX_WRONG_PAGE);
 				return false;
 			}
 			if (n > 1)
-				keep_complete(state, state->probes[BX_LEVEL_GROUP], p, next,
+				keep_complete(state, probes, p, next,
 							  state->masks[BX_LEVEL_GROUP], &left);
 			p = next;
 		}
+		release_pinned(&open.buffer);
 	}
 	return true;
 }
@@ -616,8 +699,7 @@ probe_region(SearchState *state, uint32 number, BxMask *matching)
 static void
 close_partition(OpenNode *open)
 {
-	if (BufferIsValid(open->slicebuf))
-		ReleaseBuffer(open->slicebuf);
+	release_pinned(&open->slicebuf);
 	ReleaseBuffer(open->topbuf);
 }
 

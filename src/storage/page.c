@@ -27,9 +27,9 @@ bx_page_corrupted(Relation index, BlockNumber blkno, const char *problem)
 /*
  * The buffers in which this backend has recently found pages of indexes.  Any
  * entry may be out of date.  The entries of consecutive pages are consecutive,
- * so those of an index of up to 128 MB do not collide.
+ * so those of an index of up to 512 MB do not collide.
  */
-#define RECENT_BUFFERS		16384
+#define RECENT_BUFFERS		65536
 
 typedef struct RecentBuffer
 {
