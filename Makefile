@@ -1,7 +1,7 @@
 # bloomidx: an index access method for PostgreSQL
 #
 #   make, make install, make installcheck    as for any PGXS extension; PG_CONFIG=... chooses the server
-#   make demo [ROWS=n]      compare with PostgreSQL's own indexes on a throw-away server
+#   make demo [ROWS=n]      find ids, log lines and jsonb documents, beside PostgreSQL's own indexes; two minutes
 #   make check              build and run all tests on throw-away servers; installs nothing but packages
 #                             SUITES="unit regress"  only these suites    TESTS='0*'  only tests so named
 #                             KEEP=1                 keep the directory with the servers and their logs
@@ -14,11 +14,13 @@
 #   make unit               the tests of the pure C core alone; needs no PostgreSQL, but xxhash.h
 #   make vectors            the test vectors of that core with many compilers, and on emulated processors
 #   make model              verify the models of test/model with spin; VERBOSE=1 shows how sabotaged variants fail
-#   make bench [SCALE=small]  the long comparison, with plots: bench/results, and README.md's table; an hour
+#   make bench [SCALE=small]  the long comparison, with plots: bench/results, and what README.md and doc/ show; an hour
 #                             small: five minutes, to bench/results-small    ROWS=n GROWTH="n n" REPEAT=n: see bench/compare
+#   make report             what README.md and doc/ show of bench/results, anew
 #   make planner [ROWS=n]   does the planner choose the fastest way?
-#   make layouts [ROWS=n]   the two layouts beside each other, on a key that suits each
-#   make dedup [ROWS=n]     INSERT ... ON CONFLICT DO NOTHING, beside a unique B-tree and a hash exclusion constraint
+#   make layouts [ROWS=n]   of make bench only what compares the layouts, and the values of option keys
+#   make dedup [ROWS=n]     of make bench only INSERT ... ON CONFLICT DO NOTHING, beside a unique B-tree and a hash exclusion
+#                             constraint
 #   make dist               bloomidx-VERSION.tar.gz, and .zip as PGXN wants it, of the last commit
 #   make build-bench [ROWS=n]  how long CREATE INDEX takes, and how much memory
 #   make lint               cppcheck            make indent, make indent-check    pg_bsd_indent
@@ -47,7 +49,7 @@ override with_llvm = no
 
 # Goals that are scripts.  They find or install PostgreSQL themselves, so they must not need pg_config here,
 # and PGXS has a "check" of its own, which only says that it is not supported.
-SCRIPTED = demo check matrix soak sanitize coverage fuzz bench build-bench planner layouts dedup unit vectors model lint indent indent-check dist
+SCRIPTED = demo check matrix soak sanitize coverage fuzz bench report build-bench planner layouts dedup unit vectors model lint indent indent-check dist
 
 ifneq ($(filter $(SCRIPTED),$(MAKECMDGOALS)),)
 
@@ -106,11 +108,14 @@ build-bench:
 planner:
 	@bench/planner
 
+report:
+	@bench/report bench/results
+
 dedup:
-	@bench/dedup
+	@SCENES=dedup bench/compare
 
 layouts:
-	@bench/layouts
+	@SCENES="lookup other" bench/compare
 
 # "make clean check": the other goals on their own, with PGXS
 OTHERS = $(filter-out $(SCRIPTED),$(MAKECMDGOALS))

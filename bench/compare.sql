@@ -1,41 +1,59 @@
--- What bench/compare measures, beside timing.sql and measure.sql.  Every measurement is one row of "result".
+-- What bench/compare measures, beside timing.sql, measure.sql and uses.sql.  Every measurement is one row of "result".
 --
 -- The settings bench.rows and bench.turn say how many rows "item" has, and which repetition this is; turn 0 warms up and
 -- is not recorded.  Nor is what is unknown (NULL).
 
 CREATE EXTENSION pg_prewarm;
 
-INSERT INTO peer (name) VALUES ('no index');
+-- with its defaults BRIN bloom is much slower than tuned; the demo shows that
+DELETE FROM peer WHERE name = 'BRIN bloom';
+INSERT INTO peer (name, definition) VALUES ('bloomidx, block', 'bloomidx (id) WITH (layout = block)'), ('no index', NULL);
 
--- Two more scenes, in one table: columns of some thousand values each, in no order, of which two are asked for at once;
--- and a column of which equal values stand together, 120 rows each, so that 16 pages have ten values.
+-- Three more scenes, in one table: columns of some thousand values each, in no order, of which two are asked for at once, or
+-- any one row of the many that one of them has; and a column of which equal values stand together, 120 rows each, so that
+-- 16 pages have ten values.
 CREATE TABLE other (a int NOT NULL, b int NOT NULL, grp bigint NOT NULL, payload text NOT NULL);
-INSERT INTO scene VALUES ('and', 'other', 'bigint'), ('grouped', 'other', 'bigint');
+INSERT INTO scene VALUES ('and', 'other', 'bigint'), ('limit', 'other', 'int'), ('grouped', 'other', 'bigint');
 INSERT INTO peer (scene, name, definition, condition)
 	SELECT 'and', name, definition, 'a = ($1 / 10000)::int AND b = ($1 % 10000)::int' FROM (VALUES
 		('bloomidx', 'bloomidx (a, b)'),
+		('bloomidx, each', 'bloomidx (a, b) WITH (keys = each)'),
+		('bloomidx, all', 'bloomidx (a, b) WITH (keys = all)'),
 		('btree', 'btree (a, b)'),
 		-- the quickest of those about as large as bloomidx: with fewer pages per range it has more filters to read
 		('BRIN bloom, tuned', 'brin (a int4_bloom_ops (n_distinct_per_range = 300, false_positive_rate = 0.0001),
 			b int4_bloom_ops (n_distinct_per_range = 300, false_positive_rate = 0.0001)) WITH (pages_per_range = 4)'),
-		('contrib/bloom', 'bloom (a, b)'),
+		('no index', NULL)) v (name, definition);
+INSERT INTO peer (scene, name, definition, condition)
+	SELECT 'limit', name, definition, 'b = $1 LIMIT 1' FROM (VALUES
+		('bloomidx', 'bloomidx (b)'),
+		('btree', 'btree (b)'),
 		('no index', NULL)) v (name, definition);
 INSERT INTO peer (scene, name, definition, condition)
 	SELECT 'grouped', name, definition, 'grp = $1' FROM (VALUES
 		('bloomidx', 'bloomidx (grp) WITH (pages_per_range = 16)'),
 		('bloomidx, block', 'bloomidx (grp) WITH (pages_per_range = 16, layout = block)'),
 		('btree', 'btree (grp)'),
-		('hash', 'hash (grp)'),
 		('BRIN bloom, tuned', 'brin (grp int8_bloom_ops (n_distinct_per_range = 16, false_positive_rate = 0.001))
 			WITH (pages_per_range = 16)'),
-		('BRIN bloom', 'brin (grp int8_bloom_ops)'),
 		('no index', NULL)) v (name, definition);
 
--- And one for a table that was empty when its indexes were made.
+-- One for a table that was empty when its indexes were made.
 CREATE TABLE loaded (LIKE item);
 INSERT INTO scene VALUES ('load', 'loaded', 'uuid');
 INSERT INTO peer (scene, name, definition, condition)
-	SELECT 'load', name, definition, condition FROM peer WHERE scene = 'id';
+	SELECT 'load', name, definition, condition FROM peer
+	WHERE scene = 'id' AND name IN ('bloomidx', 'btree', 'BRIN bloom, tuned', 'no index');
+
+-- And one for a table of which a constraint keeps out duplicates.
+CREATE TABLE known (LIKE item);
+CREATE TABLE batch (LIKE item, is_known bool NOT NULL);
+INSERT INTO scene VALUES ('dedup', 'known', 'uuid');
+INSERT INTO peer (scene, name, definition) VALUES
+	('dedup', 'bloomidx', 'EXCLUDE USING bloomidx (id WITH =)'),
+	('dedup', 'btree', 'UNIQUE (id)'),
+	('dedup', 'hash', 'EXCLUDE USING hash (id WITH =)'),
+	('dedup', 'no index', NULL);
 
 CREATE PROCEDURE load_other(n bigint) LANGUAGE sql
 BEGIN ATOMIC
@@ -44,20 +62,24 @@ BEGIN ATOMIC
 		FROM generate_series(1, n) i;
 	INSERT INTO sought
 		SELECT 'and', a * 10000 + b, true FROM (SELECT a, b FROM other ORDER BY random() LIMIT 1000) s;
-	-- 999 is the largest of a
+	-- each of the two is there, but not in one row
 	INSERT INTO sought
-		SELECT 'and', (1000 + i) * 10000 + 5000, false FROM generate_series(1, 1000) i;
+		SELECT 'and', a * 10000 + b, false
+		FROM (SELECT DISTINCT floor(random() * 1000)::int AS a, floor(random() * 10000)::int AS b FROM generate_series(1, 30000)) s
+		WHERE NOT EXISTS (SELECT FROM other WHERE (other.a, other.b) = (s.a, s.b))
+		LIMIT 1000;
+	INSERT INTO sought
+		SELECT 'limit', b, true FROM (SELECT b FROM other ORDER BY random() LIMIT 1000) s;
+	INSERT INTO sought
+		SELECT 'limit', -i, false FROM generate_series(1, 1000) i;
 	INSERT INTO sought
 		SELECT 'grouped', grp, true FROM (SELECT DISTINCT grp FROM other) s ORDER BY random() LIMIT 1000;
 	INSERT INTO sought
 		SELECT 'grouped', -i, false FROM generate_series(1, 1000) i;
 END;
 
--- The keys of a join, and of the lists for IN.
-CREATE TABLE probe (key uuid NOT NULL);
-
--- For the update of a column that is not indexed: with space on its pages for a third more.
-CREATE TABLE roomy (LIKE item) WITH (fillfactor = 70);
+-- The keys of a join, of the lists for IN, and of the lookups by many clients.
+CREATE TABLE probe (key uuid NOT NULL, n int PRIMARY KEY);
 
 CREATE TABLE result (
 	scenario text NOT NULL,
@@ -105,7 +127,7 @@ BEGIN
 END $$;
 
 -- Times CREATE INDEX, and records the size.  Leaves the index in shared buffers, where not all kinds are when built.
--- "how" is serial, parallel (one worker), or "1 GB" of maintenance_work_mem.
+-- "how" is serial, or parallel (one worker).
 CREATE PROCEDURE measure_build(p peer, how text) LANGUAGE plpgsql AS $$
 DECLARE
 	started timestamptz;
@@ -115,9 +137,6 @@ BEGIN
 	END IF;
 	EXECUTE format('DROP INDEX IF EXISTS %I', index_of(p));
 	PERFORM set_config('max_parallel_maintenance_workers', CASE how WHEN 'parallel' THEN '1' ELSE '0' END, false);
-	IF how = '1 GB' THEN
-		SET maintenance_work_mem = '1GB';
-	END IF;
 	COMMIT;
 	CHECKPOINT;
 	started := clock_timestamp();
@@ -167,15 +186,16 @@ DECLARE
 	wanted CONSTANT bool := metric = 'hit';
 	keys text[] := ARRAY(SELECT key FROM sought s WHERE s.scene = p.scene AND s.present = wanted
 		ORDER BY hashtext(key || this_turn()));
+	arguments text[] := loop_arguments(p, keys);
 	used text := force_index(p, lookup_statement(p, keys[1]));
 	us float8;
 	scans bigint := scans_of(p);
 BEGIN
 	PERFORM create_timed_lookups(p);
-	us := timed_lookups(keys[1:1], wanted);
+	us := timed_lookups(arguments[1:1], wanted);
 	IF us < budget THEN
-		us := timed_lookups(keys[1:3], wanted);
-		us := timed_lookups_warm(keys[1:greatest(3, budget / us)::int], wanted);
+		us := timed_lookups(arguments[1:3], wanted);
+		us := timed_lookups_warm(arguments[1:greatest(3, budget / us)::int], wanted);
 	END IF;
 	IF scans_of(p) = scans THEN
 		RAISE EXCEPTION '"%" was not used', p.name;
@@ -214,15 +234,12 @@ END $$;
 CREATE FUNCTION measure_lists(p peer) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
 	keys text[] := ARRAY(SELECT key FROM sought WHERE scene = p.scene AND present);
-	n int;
+	n CONSTANT int := 1000;
 	statements text[];
 BEGIN
-	FOREACH n IN ARRAY '{10, 1000}'::int[] LOOP
-		SELECT array_agg(format('SELECT count(payload) FROM item WHERE %s = ANY (%L)', split_part(p.condition, ' = ', 1),
-				keys[i : i + n - 1])) INTO statements
-			FROM generate_series(1, cardinality(keys) - n + 1, n) i;
-		PERFORM measure_queries(p, 'IN of ' || n, statements, n);
-	END LOOP;
+	SELECT array_agg(format('SELECT count(payload) FROM item WHERE id = ANY (%L)', keys[i : i + n - 1])) INTO statements
+		FROM generate_series(1, cardinality(keys) - n + 1, n) i;
+	PERFORM measure_queries(p, 'IN of ' || n, statements, n);
 	statements := ARRAY['SELECT count(payload) FROM probe, item WHERE ' || replace(p.condition, '$1', 'probe.key')];
 	PERFORM measure_queries(p, 'join of 1000', statements, 1000);
 END $$;
@@ -242,7 +259,7 @@ BEGIN
 			PERFORM measure_lookups(p, CASE of_scene WHEN 'id' THEN 'lookup' ELSE of_scene END, metric);
 			COMMIT;
 		END LOOP;
-		IF lists THEN
+		IF lists AND p.name IN ('bloomidx', 'btree', 'hash') THEN
 			PERFORM measure_lists(p);
 			COMMIT;
 		END IF;
@@ -307,23 +324,55 @@ BEGIN
 	PERFORM measure_lookups(p, state, 'hit');
 END $$;
 
--- Updates a column that has no index, in every tenth row.
-CREATE PROCEDURE measure_update(p peer) LANGUAGE plpgsql AS $$
+-- One index of a scene of text: built and alone on its table, which has been analyzed.
+CREATE PROCEDURE measure_alone(p peer, file text) LANGUAGE plpgsql AS $$
 DECLARE
-	started timestamptz;
-	n float8;
+	metric text;
 BEGIN
-	CALL drop_indexes('roomy');
-	PERFORM create_index(p, 'roomy');
+	FOREACH metric IN ARRAY '{hit, miss}'::text[] LOOP
+		PERFORM measure_lookups(p, p.scene, metric);
+		COMMIT;
+	END LOOP;
+	CALL measure_copy(p, p.scene, table_of(p), file);
+END $$;
+
+-- Adds the constraint, and records how long that takes.
+CREATE PROCEDURE add_constraint(p peer) LANGUAGE plpgsql AS $$
+DECLARE
+	started timestamptz := clock_timestamp();
+BEGIN
+	ALTER TABLE known DROP CONSTRAINT IF EXISTS known_id;
+	IF p.definition IS NOT NULL THEN
+		EXECUTE format('ALTER TABLE known ADD CONSTRAINT known_id %s', p.definition);
+		COMMIT;
+		PERFORM record('build', 'dedup', p.name, seconds_since(started), 's'),
+			record('size', 'dedup', p.name, pg_table_size('known_id'), 'bytes'), pg_prewarm('known_id');
+	END IF;
 	COMMIT;
+	PERFORM pg_prewarm('known'), pg_prewarm('batch');
+END $$;
+
+-- A batch of which a tenth is there already.  New keys are new each time, because filters remember those of a batch that was
+-- rolled back.  Without a constraint nothing finds the others, so they are left out.
+CREATE PROCEDURE measure_ingest(p peer, memory text) LANGUAGE plpgsql AS $$
+DECLARE
+	n CONSTANT float8 := (SELECT count(*) FROM batch);
+	started timestamptz;
+	lsn pg_lsn;
+	seconds float8;
+	bytes float8;
+BEGIN
 	CHECKPOINT;
+	lsn := pg_current_wal_insert_lsn();
 	started := clock_timestamp();
-	UPDATE roomy SET payload = reverse(payload) WHERE extract(second FROM at)::int % 10 = 3;
-	GET DIAGNOSTICS n = ROW_COUNT;
-	PERFORM record('update', 'other column', p.name, seconds_since(started) * 1e6 / n, 'us/row'),
-		record('update', 'HOT', p.name, 100 * pg_stat_get_xact_tuples_hot_updated('roomy'::regclass) / n, '%');
+	INSERT INTO known SELECT CASE WHEN is_known THEN id ELSE gen_random_uuid() END, at, payload FROM batch
+		WHERE p.definition IS NOT NULL OR NOT is_known ON CONFLICT DO NOTHING;
+	seconds := seconds_since(started);
+	bytes := pg_current_wal_insert_lsn() - lsn;
+	ROLLBACK;
+	PERFORM record('dedup', memory, p.name, seconds * 1e6 / n, 'us/row'),
+		record('dedup', memory || ', WAL', p.name, bytes / n, 'bytes/row');
 	COMMIT;
-	CALL drop_indexes('roomy');
 END $$;
 
 -- The first lookups after a start of the server, with nothing in its buffers: the mean of so many, because each leaves

@@ -3,8 +3,9 @@
 -- What is compared is measured in turns, so that whatever disturbs the machine for a while disturbs all alike; turn 0 warms
 -- up and does not count.  The setting bench.turn says which turn it is.
 
--- What is looked up: keys of some type, in some table.
-CREATE TABLE scene (name text PRIMARY KEY, tab text NOT NULL, key_type text NOT NULL);
+-- What is looked up: keys of some type, in some table.  Statements are "planned" each time, with the key as a constant, where
+-- a key is a pattern, because PostgreSQL's own indexes can serve only a constant one.
+CREATE TABLE scene (name text PRIMARY KEY, tab text NOT NULL, key_type text NOT NULL, planned bool NOT NULL DEFAULT false);
 
 -- The indexes to compare.  A new one is one more row.
 CREATE TABLE peer (
@@ -62,15 +63,32 @@ BEGIN
 	$body$, argument_type, statement);
 END $$;
 
--- Makes that loop for the lookups of one index, with a cached plan, so that no parsing, planning or network is in it.
--- Counting makes a lookup go on after the first match, as for a key that need not be unique, and the payload makes it visit
--- the heap.
+-- Makes that loop for the lookups of one index, with a cached plan, so that no parsing, planning or network is in it.  A
+-- statement that is to be planned is the argument of the loop itself.  Counting makes a lookup go on after the first match, as
+-- for a key that need not be unique, and the payload makes it visit the heap.
 CREATE FUNCTION create_timed_lookups(p peer) RETURNS void LANGUAGE sql
 BEGIN ATOMIC
-	SELECT create_timed_loop(key_type, format('SELECT count(payload) INTO counted FROM %I WHERE %s', tab,
-			replace(p.condition, '$1', 'argument')))
+	SELECT CASE
+			WHEN planned THEN create_timed_loop('text', 'EXECUTE argument INTO counted')
+			ELSE create_timed_loop(key_type, format('SELECT count(payload) INTO counted FROM (SELECT payload FROM %I WHERE %s) s',
+				tab, replace(p.condition, '$1', 'argument')))
+		END
 		FROM scene WHERE name = p.scene;
 END;
+
+-- One lookup as a statement.
+CREATE FUNCTION lookup_statement(p peer, key text) RETURNS text LANGUAGE sql
+RETURN (SELECT format('SELECT payload FROM %I WHERE ', tab) ||
+	replace(p.condition, '$1', format('%L::%s', key, key_type)) FROM scene WHERE name = p.scene);
+
+-- What that loop takes for such keys.
+CREATE FUNCTION loop_arguments(p peer, keys text[]) RETURNS text[] LANGUAGE sql
+RETURN (SELECT CASE
+		WHEN planned THEN ARRAY(SELECT format('SELECT count(payload) FROM (%s) s', lookup_statement(p, key))
+			FROM unnest(keys) WITH ORDINALITY k (key, ord) ORDER BY ord)
+		ELSE keys
+	END
+	FROM scene WHERE name = p.scene);
 
 -- Microseconds per lookup of keys that are in the table, or are not.
 CREATE FUNCTION timed_lookups(keys text[], present bool) RETURNS float8 LANGUAGE plpgsql AS $$
@@ -94,11 +112,6 @@ BEGIN
 	COMMIT;
 	seconds := seconds_since(started);
 END $$;
-
--- One lookup as a statement.
-CREATE FUNCTION lookup_statement(p peer, key text) RETURNS text LANGUAGE sql
-RETURN (SELECT format('SELECT payload FROM %I WHERE ', tab) ||
-	replace(p.condition, '$1', format('%L::%s', key, key_type)) FROM scene WHERE name = p.scene);
 
 CREATE FUNCTION explain(statement text, options text DEFAULT 'COSTS ON') RETURNS jsonb LANGUAGE plpgsql AS $$
 DECLARE
