@@ -34,6 +34,12 @@
 
 #include "am.h"
 
+/*
+ * The number of pages of the first step: at least FIRST_STEP_PAGES, and four
+ * ranges for each value sought.  A lookup of a unique key finds fewer pages.
+ */
+#define FIRST_STEP_PAGES	16
+
 /* The maximum number of pages of a step.  An array of this size is small. */
 #define MAX_STEP_PAGES		16384
 
@@ -132,8 +138,10 @@ start_fetch(IndexScanDesc scan, BxFetch *fetch)
 		return;
 	search->found = add_step_pages;
 	search->arg = fetch;
-	fetch->max_pages = BX_FEW_PAGES(search->query->nelements,
-									1 << search->geometry.lg_base);
+	fetch->max_pages = Min(Max(FIRST_STEP_PAGES,
+							   4.0 * search->query->nelements *
+							   (1 << search->geometry.lg_base)),
+						   MAX_STEP_PAGES);
 	fetch->pages = MemoryContextAlloc(opaque->cxt, sizeof(BlockNumber) *
 									  fetch->max_pages);
 }
