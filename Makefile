@@ -19,6 +19,7 @@
 #   make planner [ROWS=n]   does the planner choose the fastest way?
 #   make layouts [ROWS=n]   the two layouts beside each other, on a key that suits each
 #   make dedup [ROWS=n]     INSERT ... ON CONFLICT DO NOTHING, beside a unique B-tree and a hash exclusion constraint
+#   make text-bench [ROWS=n]  log lines, jsonb attributes and tags, beside GIN
 #   make dist               bloomidx-VERSION.tar.gz, and .zip as PGXN wants it, of the last commit
 #   make build-bench [ROWS=n]  how long CREATE INDEX takes, and how much memory
 #   make lint               cppcheck            make indent, make indent-check    pg_bsd_indent
@@ -47,7 +48,7 @@ override with_llvm = no
 
 # Goals that are scripts.  They find or install PostgreSQL themselves, so they must not need pg_config here,
 # and PGXS has a "check" of its own, which only says that it is not supported.
-SCRIPTED = demo check matrix soak sanitize coverage fuzz bench build-bench planner layouts dedup unit vectors model lint indent indent-check dist
+SCRIPTED = demo check matrix soak sanitize coverage fuzz bench build-bench planner layouts dedup text-bench unit vectors model lint indent indent-check dist
 
 ifneq ($(filter $(SCRIPTED),$(MAKECMDGOALS)),)
 
@@ -111,6 +112,9 @@ dedup:
 
 layouts:
 	@bench/layouts
+
+text-bench:
+	@bench/text
 
 # "make clean check": the other goals on their own, with PGXS
 OTHERS = $(filter-out $(SCRIPTED),$(MAKECMDGOALS))
