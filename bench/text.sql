@@ -97,6 +97,9 @@ INSERT INTO scene_of_text VALUES
 	(4, 'tags', 'photo', 'photo_tags(n)', 'bloomidx (value array_elements_ops)', 'gin (value)',
 		'text', 'value @> ARRAY[$1]', 'value[7]');
 
+-- Rows of later transactions belong to batches.
+CREATE TABLE loaded_text (tab text, xid xid);
+
 -- Of "bloomidx", "gin", "scan" (sequential), and "none" (no index); each value once or several times.
 CREATE TABLE measured_text (scene text, what text, of text, value numeric);
 
