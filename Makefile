@@ -21,6 +21,7 @@
 #   make layouts [ROWS=n]   of make bench only what compares the layouts, and the values of option keys
 #   make dedup [ROWS=n]     of make bench only INSERT ... ON CONFLICT DO NOTHING, beside a unique B-tree and a hash exclusion
 #                             constraint
+#   make text-bench [ROWS=n]  log lines, jsonb attributes and tags, beside GIN, in more detail than make bench
 #   make dist               bloomidx-VERSION.tar.gz, and .zip as PGXN wants it, of the last commit
 #   make build-bench [ROWS=n]  how long CREATE INDEX takes, and how much memory
 #   make lint               cppcheck            make indent, make indent-check    pg_bsd_indent
@@ -49,7 +50,7 @@ override with_llvm = no
 
 # Goals that are scripts.  They find or install PostgreSQL themselves, so they must not need pg_config here,
 # and PGXS has a "check" of its own, which only says that it is not supported.
-SCRIPTED = demo check matrix soak sanitize coverage fuzz bench report build-bench planner layouts dedup unit vectors model lint indent indent-check dist
+SCRIPTED = demo check matrix soak sanitize coverage fuzz bench report build-bench planner layouts dedup text-bench unit vectors model lint indent indent-check dist
 
 ifneq ($(filter $(SCRIPTED),$(MAKECMDGOALS)),)
 
@@ -116,6 +117,9 @@ dedup:
 
 layouts:
 	@SCENES="lookup other" bench/compare
+
+text-bench:
+	@bench/text
 
 # "make clean check": the other goals on their own, with PGXS
 OTHERS = $(filter-out $(SCRIPTED),$(MAKECMDGOALS))

@@ -193,6 +193,45 @@ SELECT count(*) > 0 FROM bloomidx_probe('t_ngram', 'Line 1999 of the Log'::text)
 SELECT count(*) > 0 FROM bloomidx_probe('t_tags', NULL::text[]);
 SELECT attempt('SELECT bloomidx_probe(''t_tags'', 5)');
 
+-- COPY puts rows on a page before it inserts the first of them into an index, which then reads the others ahead: rows with
+-- NULLs and without parts, values that are compressed or out of line, rows with a single key, plain columns.
+CREATE TABLE copied (id int, tags text[], line text) WITH (fillfactor = 50);
+ALTER TABLE copied ALTER line SET STORAGE external;
+CREATE INDEX copied_all ON copied USING bloomidx (id, tags array_elements_ops, line text_ngram_ops) WITH (layout = :layout);
+CREATE INDEX copied_tags ON copied USING bloomidx (tags array_elements_ops) WITH (layout = :layout, pages_per_range = 1);
+CREATE INDEX copied_words ON copied USING bloomidx (to_tsvector('simple', line)) WITH (layout = :layout);
+CREATE INDEX copied_odd ON copied USING bloomidx (line text_ngram_ops) WITH (layout = :layout) WHERE id % 2 = 1;
+SELECT file, 'rm ' || quote_literal(file) AS remove FROM concat(current_setting('data_directory'), '/bloomidx_copied') file \gset
+COPY (SELECT nullif(i, 77), CASE WHEN i % 10 = 3 THEN '{}' WHEN i % 10 = 4 THEN NULL WHEN i % 10 = 5 THEN '{NULL}'
+		WHEN i % 100 = 6 THEN (SELECT array_agg('big' || i + j) FROM generate_series(1, 400) j)
+		WHEN i % 100 = 8 THEN array_fill('same' || i, ARRAY[3000]) ELSE ARRAY['tag' || i, 'x', 'y', 'z', 'tag' || i % 10] END,
+		CASE WHEN i % 50 = 8 THEN repeat('long ' || i, 700) WHEN i % 50 = 9 THEN '' ELSE 'line ' || md5(i::text) END
+	FROM generate_series(1, 2000) i) TO :'file';
+COPY copied FROM :'file';
+BEGIN;
+SAVEPOINT s;
+COPY copied FROM :'file';
+ROLLBACK TO s;
+COPY copied FROM :'file';
+INSERT INTO copied VALUES (4000, '{between}', 'line between');
+COPY copied FROM :'file';
+COMMIT;
+DELETE FROM copied WHERE id % 3 = 0;
+VACUUM copied;
+COPY copied FROM :'file';
+COPY (SELECT) TO PROGRAM :'remove';
+SELECT indexes_are_good();
+SELECT * FROM ask('SELECT * FROM copied WHERE tags @> ''{tag1201}''');
+SELECT * FROM ask('SELECT * FROM copied WHERE tags @> ''{big1225}''');
+SELECT * FROM ask('SELECT * FROM copied WHERE tags @> ''{same1208}''');
+SELECT * FROM ask('SELECT * FROM copied WHERE tags @> ''{}''');
+SELECT * FROM ask('SELECT * FROM copied WHERE line LIKE ''%'' || md5(''1201'') || ''%''');
+SELECT "rows", equal FROM ask('SELECT * FROM copied WHERE line LIKE ''%'' || md5(''1201'') || ''%'' AND id % 2 = 1');
+SELECT * FROM ask('SELECT * FROM copied WHERE line LIKE ''%long 1208long%''');
+SELECT * FROM ask('SELECT * FROM copied WHERE tags && ''{between,tag1999}''');
+SELECT * FROM ask('SELECT * FROM copied WHERE id IS NULL');
+SELECT matching_pages('copied', 'tags @> ''{tag1201}''') < 20 AS few_pages;
+
 -- Without rows deleted, VACUUM and bloomidx_summarize keep all keys.
 DELETE FROM t WHERE id % 2 = 0;
 VACUUM t;

@@ -42,6 +42,7 @@ bx_insert_get(Relation index, IndexInfo *indexInfo)
 	bx_hash_row_alloc(insert->natts, &insert->row);
 	insert->keys = meta.keys;
 	insert->keys_per_row = bx_hash_keys_per_row(insert->natts, meta.keys);
+	insert->ahead = bx_ahead_begin(indexInfo, insert->hashers, insert->natts);
 	MemoryContextSwitchTo(oldcxt);
 	indexInfo->ii_AmCache = insert;
 	return insert;
@@ -62,6 +63,9 @@ bxinsert(Relation index, Datum *values, bool *isnull, ItemPointer ht_ctid,
 	insert->keys_per_row = Max(insert->row.nvalues,
 							   bx_hash_keys_per_row(insert->natts,
 													insert->keys));
+	if (insert->ahead != NULL)
+		bx_ahead_collect(insert->ahead, heap, ht_ctid, insert->hashers,
+						 insert->keys, &insert->row);
 	insert->layout->insert(insert, heap, ht_ctid, &insert->row);
 	MemoryContextSwitchTo(oldcxt);
 	MemoryContextReset(insert->tmpcxt);

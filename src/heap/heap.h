@@ -68,6 +68,13 @@ extern void bx_rows_prefetch(BxRows *rows, const BlockNumber *pages,
 extern void bx_rows_add(BxRows *rows, const BlockNumber *pages,
 						uint32 npages, TIDBitmap *tbm);
 
+/* ahead.c */
+typedef struct BxAhead BxAhead;
+extern BxAhead *bx_ahead_begin(const IndexInfo *indexInfo,
+							   const BxHasher *hashers, int natts);
+extern void bx_ahead_collect(BxAhead *ahead, Relation heap, ItemPointer tid,
+							 BxHasher *hashers, uint8 keys, BxRowKeys *row);
+
 /* visible.c */
 typedef struct BxVisible BxVisible;
 extern BxVisible *bx_visible_begin(Relation heap, Relation index,

@@ -545,19 +545,12 @@ bx_hash_row_alloc(int natts, BxRowKeys *row)
 }
 
 /*
- * Appends the keys of a value of an extracting column, and ensures that there
- * is room for "more" keys after them.
+ * Ensures that there is room for so many keys of a row.  "needed" may exceed
+ * the limit, which raises an error.
  */
-static pg_noinline void
-append_extracted(BxHasher *hasher, Datum value, int more, BxRowKeys *row)
+static void
+reserve_keys(BxRowKeys *row, Size needed)
 {
-	uint64	   *keys;
-	int			n = bx_extract_keys(hasher, value, &keys);
-	Size		needed;
-
-	if (n > BX_MANY_KEYS)
-		n = sort_unique(keys, n);
-	needed = (Size) row->nvalues + n + more;
 	if (needed > PG_INT32_MAX)
 		ereport(ERROR,
 				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
@@ -568,6 +561,21 @@ append_extracted(BxHasher *hasher, Datum value, int more, BxRowKeys *row)
 		row->allocated = needed;
 		row->keys = repalloc_huge(row->keys, sizeof(uint64) * row->allocated);
 	}
+}
+
+/*
+ * Appends the keys of a value of an extracting column, and ensures that there
+ * is room for "more" keys after them.
+ */
+static pg_noinline void
+append_extracted(BxHasher *hasher, Datum value, int more, BxRowKeys *row)
+{
+	uint64	   *keys;
+	int			n = bx_extract_keys(hasher, value, &keys);
+
+	if (n > BX_MANY_KEYS)
+		n = sort_unique(keys, n);
+	reserve_keys(row, (Size) row->nvalues + n + more);
 	memcpy(row->keys + row->nvalues, keys, sizeof(uint64) * n);
 	row->nvalues += n;
 }
@@ -636,4 +644,22 @@ bx_hash_row(BxHasher *hashers, int natts, uint8 which, const Datum *values,
 	row->nkeys = row->nvalues;
 	for (int i = 0; i < natts; i++)
 		row->keys[row->nkeys++] = bx_hash_marker(i + 1, isnull[i]);
+}
+
+/*
+ * Adds the keys of the values of another row to a row, which keeps its own
+ * markers.
+ */
+void
+bx_hash_row_add(BxRowKeys *row, const BxRowKeys *more)
+{
+	int			nmarkers = row->nkeys - row->nvalues;
+
+	if (row->nkeys + more->nvalues > row->allocated)
+		reserve_keys(row, ((Size) row->nkeys + more->nvalues) * 2);
+	memmove(row->keys + row->nvalues + more->nvalues, row->keys + row->nvalues,
+			sizeof(uint64) * nmarkers);
+	memcpy(row->keys + row->nvalues, more->keys, sizeof(uint64) * more->nvalues);
+	row->nvalues += more->nvalues;
+	row->nkeys += more->nvalues;
 }

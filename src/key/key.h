@@ -256,6 +256,7 @@ extern void bx_hasher_parts(BxHasher *hasher, const Datum *parts,
 extern Datum *bx_hash_to_datums(uint64 *hashes, int n);
 extern void bx_hash_row_alloc(int natts, BxRowKeys *row);
 extern void bx_hash_row_shrink(BxRowKeys *row);
+extern void bx_hash_row_add(BxRowKeys *row, const BxRowKeys *more);
 extern int	bx_hash_keys_per_row(int natts, uint8 keys);
 extern uint64 bx_hash_combine(const uint64 *keys, int n);
 extern int	bx_hash_finish_row(uint8 which, int natts, uint64 *keys, int n);

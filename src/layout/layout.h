@@ -292,6 +292,7 @@ typedef struct BxInsert
 	uint8		keys;			/* BX_KEYS_xxx */
 	double		keys_per_row;	/* keys of the row's values, at least
 								 * bx_hash_keys_per_row() */
+	struct BxAhead *ahead;		/* NULL if the index is not read ahead */
 } BxInsert;
 
 /* What the planner knows about an index. */

@@ -109,6 +109,9 @@ typedef struct Target
 /* Maximum number of its keys that are set in one page at a time. */
 #define MAX_PAGE_KEYS	(BX_MAX_PAGE_BITS / BX_MAX_KEY_BITS)
 
+/* Keys are sorted by counting them if there are at most this many pages. */
+#define MAX_COUNTED_PAGES	1024
+
 /* Bounds of the number of slots of a set of keys. */
 #define MIN_SET_SIZE	1024
 #define MAX_SET_SIZE	(512 * 1024)
@@ -341,7 +344,7 @@ count_probes(const Target *target)
 }
 
 /* Appends the positions of the key's bits to *bits, which has room for them. */
-static void
+static inline void
 locate_bits(const Target *target, BxPageBits *bits)
 {
 	uint32		x = bx_filter_first(target->lh);
@@ -475,7 +478,7 @@ insert_key(PartitionedInsert *state, Relation index, Buffer topbuf,
 	return current;
 }
 
-/* A key, and the slice, or the block of a group, that it belongs to. */
+/* A key, and the page of a node or of a group that it belongs to. */
 typedef struct PageKey
 {
 	uint32		number;
@@ -641,22 +644,56 @@ insert_level(PartitionedInsert *state, Relation index, Buffer topbuf,
 }
 
 /*
- * Returns the keys in the order of the slices, or of the blocks of a group,
- * that they belong to, out of nparts of them.
+ * Sorts keys by their numbers, which are less than "pages", into another
+ * array.
+ */
+static void
+count_page_keys(const PageKey *keys, int n, uint32 pages, PageKey *sorted)
+{
+	uint32		next[MAX_COUNTED_PAGES] = {0};
+	uint32		sum = 0;
+
+	for (int i = 0; i < n; i++)
+		next[keys[i].number]++;
+	for (uint32 page = 0; page < pages; page++)
+	{
+		uint32		count = next[page];
+
+		next[page] = sum;
+		sum += count;
+	}
+	for (int i = 0; i < n; i++)
+		sorted[next[keys[i].number]++] = keys[i];
+}
+
+/*
+ * Returns the keys in the order of the pages that they belong to.  A key
+ * belongs to one of nparts parts, which are slices, or blocks of a group, and
+ * a page has page_parts of them.
  */
 static PageKey *
-sort_by_page(int level, uint32 nparts, const uint64 *keys, int n)
+sort_by_page(int level, uint32 nparts, uint32 page_parts, const uint64 *keys,
+			 int n)
 {
-	PageKey    *sorted = palloc(sizeof(PageKey) * n);
+	PageKey    *unsorted = palloc(sizeof(PageKey) * n);
+	uint32		pages = (nparts - 1) / page_parts + 1;
+	PageKey    *sorted;
 
 	for (int i = 0; i < n; i++)
 	{
-		sorted[i].key = keys[i];
-		sorted[i].number = bx_filter_slice(bx_filter_level_hash(keys[i],
-																level),
-										   nparts);
+		unsorted[i].key = keys[i];
+		unsorted[i].number = bx_filter_slice(bx_filter_level_hash(keys[i],
+																  level),
+											 nparts) / page_parts;
 	}
-	sort_page_keys(sorted, n);
+	if (pages > MAX_COUNTED_PAGES || pages / 4 > n)
+	{
+		sort_page_keys(unsorted, n);
+		return unsorted;
+	}
+	sorted = palloc(sizeof(PageKey) * n);
+	count_page_keys(unsorted, n, pages, sorted);
+	pfree(unsorted);
 	return sorted;
 }
 
@@ -671,7 +708,7 @@ insert_node(PartitionedInsert *state, Relation index, Buffer topbuf,
 
 	if (node->desc.state != BX_NODE_PRESENT || n == 0)
 		return true;
-	sorted = sort_by_page(node->level, node->desc.nslices, keys, n);
+	sorted = sort_by_page(node->level, node->desc.nslices, 1, keys, n);
 	targets = palloc(sizeof(Target) * n);
 	for (int i = 0; i < n; i++)
 		locate_key(&targets[i], node, range, sorted[i].key);
@@ -694,7 +731,8 @@ insert_group(PartitionedInsert *state, Relation index, Buffer topbuf,
 
 	if (group->width == 0 || n == 0)
 		return true;
-	sorted = sort_by_page(BX_LEVEL_GROUP, group->nblocks, keys, n);
+	sorted = sort_by_page(BX_LEVEL_GROUP, group->nblocks,
+						  bx_group_page_blocks(group->width), keys, n);
 	targets = palloc(sizeof(Target) * n);
 	for (int i = 0; i < n; i++)
 		locate_group_key(&targets[i], group, partition, sorted[i].key);
@@ -743,38 +781,35 @@ reserve_slots(KeySet *set, MemoryContext cxt, int n)
 	return true;
 }
 
-/* Adds keys to a set, unless it would become too large. */
-static void
-add_to_set(KeySet *set, MemoryContext cxt, const uint64 *keys, int n)
-{
-	if (!reserve_slots(set, cxt, n))
-		return;
-	for (int i = 0; i < n; i++)
-	{
-		uint64	   *slot = find_slot(set, keys[i]);
-
-		if (*slot == 0 && keys[i] != 0)
-		{
-			*slot = keys[i];
-			set->n++;
-		}
-	}
-}
-
-/* Copies the keys that are not in a set.  Returns their number. */
+/*
+ * Adds keys to a set, unless it would become too large.  Copies those that
+ * were not in the set to to[], and returns their number.
+ */
 static int
-select_others(const KeySet *set, const uint64 *keys, int n, uint64 *to)
+add_to_set(KeySet *set, MemoryContext cxt, const uint64 *keys, int n,
+		   uint64 *to)
 {
-	int			selected = 0;
+	bool		adds = reserve_slots(set, cxt, n);
+	int			added = 0;
 
 	for (int i = 0; i < n; i++)
 	{
 		/* the set never contains 0, which marks an empty slot */
-		if (set->n == 0 || keys[i] == 0 ||
-			*find_slot(set, keys[i]) != keys[i])
-			to[selected++] = keys[i];
+		if (set->size > 0 && keys[i] != 0)
+		{
+			uint64	   *slot = find_slot(set, keys[i]);
+
+			if (*slot == keys[i])
+				continue;
+			if (adds)
+			{
+				*slot = keys[i];
+				set->n++;
+			}
+		}
+		to[added++] = keys[i];
 	}
-	return selected;
+	return added;
 }
 
 /*
@@ -850,21 +885,21 @@ insert_batch(BxInsert *insert, Relation heap, ItemPointer tid, Buffer topbuf,
 
 	for (;;)
 	{
-		int			n = select_others(&state->range_keys, batch, nbatch, keys);
-		int			nabove = select_others(&state->segment_keys, keys, n,
-										   above);
+		int			n;
+		int			nabove;
 
+		/* an error must not leave keys in the sets that are not in the index */
+		state->loaded = false;
+		n = add_to_set(&state->range_keys, cxt, batch, nbatch, keys);
+		nabove = add_to_set(&state->segment_keys, cxt, keys, n, above);
 		if (insert_keys(state, insert->index, topbuf, range, keys, n, above,
 						nabove) &&
 			verify_entry(state, topbuf))
-		{
-			add_to_set(&state->range_keys, cxt, keys, n);
-			add_to_set(&state->segment_keys, cxt, above, nabove);
 			break;
-		}
 		load_entry(insert, heap, tid);
 		forget_marks(state, range);
 	}
+	state->loaded = true;
 	pfree(keys);
 	pfree(above);
 }
@@ -906,7 +941,7 @@ bx_partitioned_insert(BxInsert *insert, Relation heap, ItemPointer tid,
 		forget_marks(state, range);
 
 	topbuf = ReadBuffer(index, state->top);
-	if (row->nvalues > FEW_KEYS)
+	if (row->nvalues > FEW_KEYS || state->range_keys.n > 0)
 	{
 		insert_many(insert, heap, tid, topbuf, range, row);
 		first = row->nvalues;

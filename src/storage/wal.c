@@ -35,26 +35,23 @@ typedef struct Fragments
 	char	   *data;
 } Fragments;
 
-static void
-append_fragment(Fragments *fragments, Page page, const void *start, uint16 len)
+/* Appends a fragment, and returns its end. */
+static inline char *
+append_fragment(char *to, uint16 offset, const void *bytes, uint16 len)
 {
-	uint16		offset = (const char *) start - (const char *) page;
-	char	   *to = fragments->data + fragments->size;
-
 	memcpy(to, &offset, sizeof(offset));
 	memcpy(to + sizeof(offset), &len, sizeof(len));
-	memcpy(to + FRAGMENT_HEADER, start, len);
-	fragments->size += FRAGMENT_HEADER + len;
+	memcpy(to + FRAGMENT_HEADER, bytes, len);
+	return to + FRAGMENT_HEADER + len;
 }
 
-/* Sets bits in a page, and appends the changes to the fragments. */
+/* Sets bits in a page, and stores the changes as fragments. */
 static void
 set_page_bits(const BxPageBits *bits, Fragments *fragments)
 {
 	Page		page = BufferGetPage(bits->buffer);
 	PageHeader	header = (PageHeader) page;
-
-	fragments->size = 0;
+	char	   *to = fragments->data;
 
 	/*
 	 * No bit may be in the hole: full-page images omit it, and replay zeroes
@@ -63,19 +60,22 @@ set_page_bits(const BxPageBits *bits, Fragments *fragments)
 	if (header->pd_lower != bits->lower)
 	{
 		header->pd_lower = bits->lower;
-		append_fragment(fragments, page, &header->pd_lower,
-						sizeof(header->pd_lower));
+		to = append_fragment(to, offsetof(PageHeaderData, pd_lower),
+							 &header->pd_lower, sizeof(header->pd_lower));
 	}
 	for (int i = 0; i < bits->n; i++)
 	{
-		uint8	   *byte = (uint8 *) page + bits->at[i].offset;
+		BxPageBit	bit = bits->at[i];
+		uint8		byte = ((uint8 *) page)[bit.offset];
 
-		if (!(*byte & bits->at[i].bit))
+		if (!(byte & bit.bit))
 		{
-			*byte |= bits->at[i].bit;
-			append_fragment(fragments, page, byte, 1);
+			byte |= bit.bit;
+			((uint8 *) page)[bit.offset] = byte;
+			to = append_fragment(to, bit.offset, &byte, 1);
 		}
 	}
+	fragments->size = to - fragments->data;
 }
 
 /*

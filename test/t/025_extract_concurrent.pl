@@ -59,7 +59,24 @@ sub all_found
 	return;
 }
 
+# Files for COPY, which reads rows ahead of their inserts.
+my $files = PostgreSQL::Test::Utils::tempdir();
+foreach my $f (1 .. 6)
+{
+	sql("COPY (SELECT tags_of($f * 1000000 + j), CASE WHEN j % 20 = 0 THEN repeat('line ' || j || ' ', 300)
+		ELSE 'Copied ' || md5(($f * 1000000 + j)::text) END FROM generate_series(1, 40) j) TO '$files/$f'");
+}
+
 my %scripts = (
+	(map { ("copy$_" => [ 1, "COPY t (tags, line) FROM '$files/$_';\n" ]) } 1 .. 4),
+	copy_again => [ 1, qq{
+BEGIN;
+SAVEPOINT s;
+COPY t (tags, line) FROM '$files/5';
+ROLLBACK TO s;
+COPY t (tags, line) FROM '$files/6';
+COMMIT;
+} ],
 	insert => [ 6, q{
 \set i random(1, 1000000)
 INSERT INTO t (tags, line) SELECT tags_of(:i + j), 'Client :client_id wrote ' || md5((:i + j)::text) FROM generate_series(1, 5) j;

@@ -1,0 +1,199 @@
+/*-------------------------------------------------------------------------
+ *
+ * ahead.c
+ *	  Reads ahead of the inserts of a statement: the keys of rows that are
+ *	  already on a heap page, but are yet to be inserted into the index.
+ *
+ * COPY puts many rows on heap pages before it inserts the first of them into
+ * the indexes.  The rows of an extracting column have many keys, in as many
+ * pages of filters, and rows of the same heap page share many of the keys, and
+ * all of the pages.  So the keys of all these rows are set together, when the
+ * first row of the heap page is inserted, and each page of filters is locked
+ * and logged once.
+ *
+ * This is only an advance: each row is inserted later, as if it had not been
+ * read ahead, and the insert then finds that the keys are set.  If a row is
+ * read that is not inserted later, filters contain keys that they need not
+ * contain, which is harmless.  So it does not matter for the results which
+ * rows are read.
+ *
+ * Read are the rows behind the row that is being inserted, on its heap page,
+ * that the same command of the same transaction has added.  So their values
+ * can be used as if the executor had passed them.  Values that must be
+ * detoasted are not used, which limits the memory; nor is an index read ahead
+ * that has an expression or a predicate, which would be evaluated twice.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "access/xact.h"
+#include "storage/bufmgr.h"
+#include "utils/memutils.h"
+#include "utils/rel.h"
+
+#include "heap.h"
+
+/* The keys of no more rows are collected if there are as many as this. */
+#define MAX_KEYS		(64 * 1024)
+
+struct BxAhead
+{
+	int			natts;
+	AttrNumber	attnums[INDEX_MAX_KEYS];	/* columns of the table */
+	BlockNumber blkno;			/* the heap page that was read last */
+	OffsetNumber end;			/* the rows up to this have been read */
+	BxRowKeys	row;			/* of the row that is read */
+};
+
+/*
+ * Prepares to read ahead for an index.  Returns NULL if that is not useful or
+ * not possible.  The result is allocated in the current memory context.
+ */
+BxAhead *
+bx_ahead_begin(const IndexInfo *indexInfo, const BxHasher *hashers, int natts)
+{
+	BxAhead    *ahead;
+	bool		extracts = false;
+
+	for (int i = 0; i < natts; i++)
+	{
+		extracts |= hashers[i].extractor != NULL;
+		if (indexInfo->ii_IndexAttrNumbers[i] <= 0)
+			return NULL;
+	}
+	if (!extracts || indexInfo->ii_Predicate != NIL)
+		return NULL;
+	ahead = palloc0(sizeof(BxAhead));
+	ahead->natts = natts;
+	for (int i = 0; i < natts; i++)
+		ahead->attnums[i] = indexInfo->ii_IndexAttrNumbers[i];
+	ahead->blkno = InvalidBlockNumber;
+	bx_hash_row_alloc(natts, &ahead->row);
+	return ahead;
+}
+
+/* Returns the tuple of a line pointer, or NULL if it has none. */
+static HeapTupleHeader
+get_tuple(Page page, OffsetNumber offnum)
+{
+	ItemId		lp = PageGetItemId(page, offnum);
+
+	return ItemIdIsNormal(lp) ? (HeapTupleHeader) PageGetItem(page, lp) : NULL;
+}
+
+/*
+ * Returns whether a tuple was added by the current transaction (not by a
+ * parent or a subtransaction), for good: a speculative insertion may be
+ * withdrawn.
+ */
+static bool
+is_own(const HeapTupleHeaderData *tuple)
+{
+	TransactionId xid = GetCurrentTransactionIdIfAny();
+
+	return TransactionIdIsValid(xid) &&
+		TransactionIdEquals(HeapTupleHeaderGetRawXmin(tuple), xid) &&
+		(tuple->t_infomask & HEAP_COMBOCID) == 0 &&
+		!HeapTupleHeaderIsSpeculative(tuple);
+}
+
+/*
+ * Lists the rows to be read ahead of the row at "offnum", and returns their
+ * number.  The caller holds a pin.
+ */
+static int
+list_rows(BxAhead *ahead, Buffer buffer, OffsetNumber offnum,
+		  OffsetNumber *offnums)
+{
+	Page		page = BufferGetPage(buffer);
+	HeapTupleHeader first;
+	OffsetNumber max;
+	int			n = 0;
+
+	LockBuffer(buffer, BUFFER_LOCK_SHARE);
+	max = Min(PageGetMaxOffsetNumber(page), MaxHeapTuplesPerPage);
+	first = offnum < max ? get_tuple(page, offnum) : NULL;
+	if (first != NULL && is_own(first))
+	{
+		for (OffsetNumber i = offnum + 1; i <= max; i++)
+		{
+			HeapTupleHeader tuple = get_tuple(page, i);
+
+			if (tuple != NULL && is_own(tuple) &&
+				HeapTupleHeaderGetRawCommandId(tuple) ==
+				HeapTupleHeaderGetRawCommandId(first))
+				offnums[n++] = i;
+		}
+	}
+	LockBuffer(buffer, BUFFER_LOCK_UNLOCK);
+	ahead->end = Max(max, offnum);
+	return n;
+}
+
+/*
+ * Reads the values of the index columns.  Returns false if one of them must be
+ * detoasted.
+ */
+static bool
+read_values(const BxAhead *ahead, Relation heap, HeapTuple tuple,
+			Datum *values, bool *isnull)
+{
+	TupleDesc	desc = RelationGetDescr(heap);
+
+	for (int i = 0; i < ahead->natts; i++)
+	{
+		int			attnum = ahead->attnums[i];
+
+		values[i] = heap_getattr(tuple, attnum, desc, &isnull[i]);
+		if (!isnull[i] && TupleDescAttr(desc, attnum - 1)->attlen == -1 &&
+			(VARATT_IS_COMPRESSED(DatumGetPointer(values[i])) ||
+			 VARATT_IS_EXTERNAL(DatumGetPointer(values[i]))))
+			return false;
+	}
+	return true;
+}
+
+/*
+ * Adds the keys of rows that will be inserted later to "row", the keys of the
+ * row that is being inserted.  Does nothing if this row has been read ahead
+ * itself.  This calls the functions of the operator classes, so no content
+ * lock may be held, in a memory context that is reset for each row.
+ */
+void
+bx_ahead_collect(BxAhead *ahead, Relation heap, ItemPointer tid,
+				 BxHasher *hashers, uint8 keys, BxRowKeys *row)
+{
+	BlockNumber blkno = ItemPointerGetBlockNumber(tid);
+	OffsetNumber offnum = ItemPointerGetOffsetNumber(tid);
+	OffsetNumber offnums[MaxHeapTuplesPerPage];
+	HeapTupleData tuple;
+	Buffer		buffer;
+	int			n;
+
+	if (blkno == ahead->blkno && offnum <= ahead->end)
+		return;
+	ahead->blkno = blkno;
+	buffer = ReadBuffer(heap, blkno);
+	n = list_rows(ahead, buffer, offnum, offnums);
+
+	/* the pin prevents pruning, so the tuples remain where they are */
+	tuple.t_tableOid = RelationGetRelid(heap);
+	for (int i = 0; i < n && row->nvalues < MAX_KEYS; i++)
+	{
+		ItemId		lp = PageGetItemId(BufferGetPage(buffer), offnums[i]);
+		Datum		values[INDEX_MAX_KEYS];
+		bool		isnull[INDEX_MAX_KEYS];
+
+		tuple.t_data = (HeapTupleHeader) PageGetItem(BufferGetPage(buffer), lp);
+		tuple.t_len = ItemIdGetLength(lp);
+		ItemPointerSet(&tuple.t_self, blkno, offnums[i]);
+		if (!read_values(ahead, heap, &tuple, values, isnull))
+			continue;
+		bx_hash_row(hashers, ahead->natts, keys, values, isnull, &ahead->row);
+		bx_hash_row_add(row, &ahead->row);
+		MemoryContextReset(CurrentMemoryContext);
+	}
+	ReleaseBuffer(buffer);
+}
