@@ -146,6 +146,11 @@ SELECT bloomidx_estimate('v', '{id}');
 SELECT bloomidx_estimate('parted', '{id}');
 SELECT bloomidx_estimate('texts_i', '{mail}');
 SELECT bloomidx_estimate(1, '{id}');
+-- statistics that no ANALYZE has made
+CREATE TABLE imported AS SELECT i % 10 AS id FROM generate_series(1, 10000) i;
+ANALYZE imported;
+UPDATE pg_statistic SET stanumbers1 = '{NaN}', stanumbers2 = '{NaN}' WHERE starelid = 'imported'::regclass;
+SELECT layout, btree_size FROM bloomidx_estimate('imported', '{id}');
 SELECT bloomidx_estimate(NULL, '{id}') IS NULL;
 
 -- Columns that extract, and expressions: their keys are counted in a sample.  Good is 25% for the size.
@@ -210,6 +215,7 @@ SELECT bloomidx_estimate('lines', '{"line); SELECT (1"}');
 SELECT bloomidx_estimate('lines', '{"line,n"}');
 SELECT bloomidx_estimate('lines', '{"lower(line"}');
 SELECT bloomidx_estimate('lines', '{"lower(nothing)"}');
+SELECT bloomidx_estimate('lines', ARRAY[$$nothing('ÄÄÄÄÄÄÄÄÄÄÄÄÄÄÄÄÄÄÄÄ' || line)$$]);
 SELECT bloomidx_estimate('lines', '{"random()"}');
 SELECT bloomidx_estimate('lines', '{"(SELECT 1)"}');
 SELECT bloomidx_estimate('lines', '{n, doc jsonb_path_ops}', keys => 'all');

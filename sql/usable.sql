@@ -1,5 +1,6 @@
 -- CREATE INDEX tells which operators of a column cannot use the index: the column's type has operators of its own, with the
--- same names as those of the operator class.
+-- same names as those of the operator class.  Since PostgreSQL 17, search_path is safe while an index is created, so messages
+-- name types with their schema (usable_1.out).
 \set ECHO none
 \set test usable
 \set oracle `echo "${PG_ABS_SRCDIR:-.}/sql/include/oracle.sql"`

@@ -268,30 +268,30 @@ bx_reader_stop(BxReader *reader)
 #endif
 
 /*
- * Returns whether a buffer seems to hold the given block of some relation; the
- * buffer may be assigned to another block at any time.
+ * Returns whether a shared buffer seems to hold the given block of some
+ * relation; the buffer may be assigned to another block at any time.
  */
 static inline bool
 bx_buffer_has_block(Buffer buffer, BlockNumber blkno)
 {
-	return !BufferIsLocal(buffer) &&
-		GetBufferDescriptor(buffer - 1)->tag.blockNum == blkno;
+	return GetBufferDescriptor(buffer - 1)->tag.blockNum == blkno;
 }
 
 /*
- * Pins a block of a relation if it is still in the given buffer, in which it
- * was seen before.  Counts the access in the same way as ReadBuffer() does:
- * before PostgreSQL 19, ReadRecentBuffer() does not increment the buffer's
- * usage count, so the buffer would soon be evicted; before PostgreSQL 15 it
- * does not count the hit, either.
+ * Pins a block of a relation, which is not temporary, if it is still in the
+ * given shared buffer, in which it was seen before.  Counts the access in the
+ * same way as ReadBuffer() does: ReadRecentBuffer() does not count the hit in
+ * pg_stat_io and, before PostgreSQL 15, in pgBufferUsage; and before
+ * PostgreSQL 19 it does not increment the buffer's usage count, so the buffer
+ * would soon be evicted.
  */
 static inline bool
 bx_read_recent_buffer(Relation rel, BlockNumber blkno, Buffer buffer)
 {
+	Assert(!RelationUsesLocalBuffers(rel) && !BufferIsLocal(buffer));
 	if (!ReadRecentBuffer(bx_rel_locator(rel), MAIN_FORKNUM, blkno, buffer))
 		return false;
 #if PG_VERSION_NUM < 190000
-	if (!BufferIsLocal(buffer))
 	{
 		BufferDesc *desc = GetBufferDescriptor(buffer - 1);
 		uint32		state = pg_atomic_read_u32(&desc->state);
@@ -304,10 +304,11 @@ bx_read_recent_buffer(Relation rel, BlockNumber blkno, Buffer buffer)
 	}
 #endif
 #if PG_VERSION_NUM < 150000
-	if (BufferIsLocal(buffer))
-		pgBufferUsage.local_blks_hit++;
-	else
-		pgBufferUsage.shared_blks_hit++;
+	pgBufferUsage.shared_blks_hit++;
+#elif PG_VERSION_NUM >= 180000
+	pgstat_count_io_op(IOOBJECT_RELATION, IOCONTEXT_NORMAL, IOOP_HIT, 1, 0);
+#elif PG_VERSION_NUM >= 160000
+	pgstat_count_io_op(IOOBJECT_RELATION, IOCONTEXT_NORMAL, IOOP_HIT);
 #endif
 	pgstat_count_buffer_read(rel);
 	pgstat_count_buffer_hit(rel);

@@ -569,9 +569,12 @@ choose_layout(const BxTableModel *model, int pages_per_range, double rate,
 	}
 }
 
+/* Statistics may have been imported; the number may be any. */
 static char *
 format_bytes(double bytes)
 {
+	if (!(bytes < (double) PG_INT64_MAX))
+		bytes = PG_INT64_MAX / 2;
 	return text_to_cstring(DatumGetTextPP(DirectFunctionCall1(pg_size_pretty,
 															  Int64GetDatum((int64) bytes))));
 }
@@ -838,7 +841,7 @@ bloomidx_estimate(PG_FUNCTION_ARGS)
 	values[2] = Int64GetDatum((int64) expected.pages * BLCKSZ);
 	values[3] = Float8GetDatum(expected.index_pages);
 	values[4] = Float8GetDatum(expected.heap_pages);
-	nulls[5] = btree < 0 || btree >= (double) PG_INT64_MAX;
+	nulls[5] = !(btree >= 0 && btree < (double) PG_INT64_MAX);
 	if (!nulls[5])
 		values[5] = Int64GetDatum((int64) btree);
 	values[6] = CStringGetTextDatum(advice);

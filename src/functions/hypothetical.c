@@ -60,12 +60,13 @@ add_context(void *definition)
 	errposition(0);
 }
 
-/* Parses a definition.  The expression is not analyzed yet. */
+/*
+ * Parses a command that contains a definition, and returns the definition.
+ * The expression is not analyzed yet.
+ */
 static IndexElem *
-parse_definition(const char *definition)
+parse_definition(const char *command)
 {
-	char	   *command = psprintf("CREATE INDEX ON t USING bloomidx (%s\n)",
-								   definition);
 	List	   *commands = raw_parser(command, RAW_PARSE_DEFAULT);
 	IndexStmt  *stmt = NULL;
 	IndexElem  *column = NULL;
@@ -113,6 +114,7 @@ analyze_definition(Relation table, char *definition)
 	ErrorContextCallback context = {error_context_stack, add_context,
 	definition};
 	IndexElem  *column;
+	char	   *command;
 
 	if (get_attnum(RelationGetRelid(table), definition) != InvalidAttrNumber)
 	{
@@ -121,7 +123,8 @@ analyze_definition(Relation table, char *definition)
 		return column;
 	}
 	error_context_stack = &context;
-	column = parse_definition(definition);
+	command = psprintf("CREATE INDEX ON t USING bloomidx (%s\n)", definition);
+	column = parse_definition(command);
 	if (column->expr != NULL)
 	{
 		IndexStmt  *stmt = makeNode(IndexStmt);
@@ -132,7 +135,8 @@ analyze_definition(Relation table, char *definition)
 		stmt->accessMethod = "bloomidx";
 		stmt->indexParams = list_make1(column);
 		bx_open_become_owner_with_path(table, &identity);
-		stmt = transformIndexStmt(RelationGetRelid(table), stmt, definition);
+		/* the expression has positions in the command */
+		stmt = transformIndexStmt(RelationGetRelid(table), stmt, command);
 		bx_open_become_caller(&identity);
 		column = linitial_node(IndexElem, stmt->indexParams);
 	}

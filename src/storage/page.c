@@ -25,9 +25,9 @@ bx_page_corrupted(Relation index, BlockNumber blkno, const char *problem)
 }
 
 /*
- * The buffers in which this backend has recently found pages of indexes.  Any
- * entry may be out of date.  The entries of consecutive pages are consecutive,
- * so those of an index of up to 512 MB do not collide.
+ * The shared buffers in which this backend has recently found pages of
+ * indexes.  Any entry may be out of date.  The entries of consecutive pages
+ * are consecutive, so those of an index of up to 512 MB do not collide.
  */
 #define RECENT_BUFFERS		65536
 
@@ -57,13 +57,21 @@ find_recent(Relation index, BlockNumber blkno, uint32 *tag)
  * this function is for slice and group pages, of which there are many; for
  * region and top-level pages, which all backends read, ReadBuffer() is better:
  * their entries in the buffer table are in the processor's cache.
+ *
+ * Buffers of temporary indexes are not remembered.  A temporary index and a
+ * permanent one may have files with the same number, and ReadRecentBuffer()
+ * cannot distinguish their pages.  Lookups in the table of local buffers are
+ * fast.
  */
 Buffer
 bx_page_pin(Relation index, BlockNumber blkno)
 {
 	uint32		tag;
-	RecentBuffer *recent = find_recent(index, blkno, &tag);
+	RecentBuffer *recent;
 
+	if (RelationUsesLocalBuffers(index))
+		return ReadBuffer(index, blkno);
+	recent = find_recent(index, blkno, &tag);
 	if (recent->tag == tag && BufferIsValid(recent->buffer) &&
 		bx_read_recent_buffer(index, blkno, recent->buffer))
 		return recent->buffer;
@@ -80,7 +88,8 @@ bx_page_prefetch(Relation index, BlockNumber blkno)
 	uint32		tag;
 	RecentBuffer *recent = find_recent(index, blkno, &tag);
 
-	if (recent->tag != tag || !BufferIsValid(recent->buffer) ||
+	if (RelationUsesLocalBuffers(index) ||
+		recent->tag != tag || !BufferIsValid(recent->buffer) ||
 		!bx_buffer_has_block(recent->buffer, blkno))
 		PrefetchBuffer(index, MAIN_FORKNUM, blkno);
 }
