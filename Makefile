@@ -5,8 +5,9 @@
 #   make check              build and run all tests on throw-away servers; installs nothing but packages
 #                             SUITES="unit regress"  only these suites    TESTS='0*'  only tests so named
 #                             KEEP=1                 keep the directory with the servers and their logs
-#   make matrix             make check with PostgreSQL 17 and 18, in chroots of Debian trixie and sid, and with an 18
-#                             that is built with assertions; needs root
+#   make matrix             make check with PostgreSQL 15, 17 and 18, in chroots of Debian 12, trixie and sid, and with an
+#                             18 that is built with assertions; needs root
+#                             PG_CONFIGS="/path/to/pg_config ..."  and with these servers, outside any chroot
 #   make soak [MINUTES=20]  the long versions of the tests, again and again, with other seeds
 #   make sanitize           make check's tests on a server, with bloomidx under AddressSanitizer and UBSan
 #   make coverage           which lines of src/ the tests execute; VERBOSE=1 shows those that they do not
