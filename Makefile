@@ -32,6 +32,8 @@ MODULE_big = bloomidx
 DATA = $(wildcard bloomidx--*.sql bloomidx_*--*.sql)
 OBJS = $(patsubst %.c,%.o,$(sort $(wildcard src/*.c src/*/*.c)))
 REGRESS = $(patsubst sql/%.sql,%,$(sort $(wildcard sql/*.sql)))
+# whatever the encoding and the locale of the server's other databases are, SQL_ASCII and C with Debian's packages in a chroot
+REGRESS_OPTS = --encoding=UTF8 --no-locale
 PGFILEDESC = "bloomidx - Bloom filters for ranges of heap pages"
 
 # xxHash is used as a header only; nothing to link.
