@@ -5,8 +5,9 @@
 #   make check              build and run all tests on throw-away servers; installs nothing but packages
 #                             SUITES="unit regress"  only these suites    TESTS='0*'  only tests so named
 #                             KEEP=1                 keep the directory with the servers and their logs
-#   make matrix             make check with PostgreSQL 17 and 18, in chroots of Debian trixie and sid, and with an 18
-#                             that is built with assertions; needs root
+#   make matrix             make check with PostgreSQL 15, 17 and 18, in chroots of Debian 12, trixie and sid, and with an
+#                             18 that is built with assertions; needs root
+#                             PG_CONFIGS="/path/to/pg_config ..."  and with these servers, outside any chroot
 #   make soak [MINUTES=20]  the long versions of the tests, again and again, with other seeds
 #   make sanitize           make check's tests on a server, with bloomidx under AddressSanitizer and UBSan
 #   make coverage           which lines of src/ the tests execute; VERBOSE=1 shows those that they do not
@@ -34,6 +35,8 @@ MODULE_big = bloomidx
 DATA = $(wildcard bloomidx--*.sql bloomidx_*--*.sql)
 OBJS = $(patsubst %.c,%.o,$(sort $(wildcard src/*.c src/*/*.c)))
 REGRESS = $(patsubst sql/%.sql,%,$(sort $(wildcard sql/*.sql)))
+# whatever the encoding and the locale of the server's other databases are, SQL_ASCII and C with Debian's packages in a chroot
+REGRESS_OPTS = --encoding=UTF8 --no-locale
 PGFILEDESC = "bloomidx - Bloom filters for ranges of heap pages"
 
 # xxHash is used as a header only; nothing to link.

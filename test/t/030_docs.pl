@@ -151,11 +151,11 @@ SKIP:
 	skip 'postgres_fdw or citext is not available', 1 if !$available{postgres_fdw} || !$available{citext};
 	my %places = ('on every shard' => [ 'shard1', 'shard2' ], 'on the coordinator' => ['coordinator'], 'Citus, on the coordinator' => []);
 
-	# Citus must have been preloaded, so it has a server of its own
+	# Citus must have been preloaded, so it has a server of its own; a server without SSL cannot require that
 	if ($available{citus})
 	{
 		$node{citus} = plain_node('citus');
-		$node{citus}->append_conf('postgresql.conf', "shared_preload_libraries = 'citus'\n");
+		$node{citus}->append_conf('postgresql.conf', "shared_preload_libraries = 'citus'\ncitus.node_conninfo = 'sslmode=prefer'\n");
 		$node{citus}->restart;
 		$node{citus}->safe_psql('postgres', 'CREATE EXTENSION citus');
 		$node{citus}->safe_psql('postgres', "SELECT citus_set_coordinator_host('" . $node{citus}->host . "', " . $node{citus}->port . ')');
