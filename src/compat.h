@@ -47,7 +47,7 @@
 #define pg_fallthrough		__attribute__((fallthrough))
 #endif
 
-/* PostgreSQL 16 has other names for the file of a relation. */
+/* PostgreSQL 16 renamed the fields that identify the file of a relation. */
 #if PG_VERSION_NUM < 160000
 #define bx_rel_locator(rel)			((rel)->rd_node)
 #define bx_rel_number(rel)			((rel)->rd_node.relNode)
@@ -278,9 +278,9 @@ bx_buffer_has_block(Buffer buffer, BlockNumber blkno)
 }
 
 /*
- * Pins a block of a relation, which is not temporary, if it is still in the
- * given shared buffer, in which it was seen before.  Counts the access in the
- * same way as ReadBuffer() does: ReadRecentBuffer() does not count the hit in
+ * Pins a block of a relation, which must not be temporary, if the given shared
+ * buffer still holds the block; else returns false.  Counts the access in the
+ * same way as ReadBuffer(): ReadRecentBuffer() does not count the hit in
  * pg_stat_io and, before PostgreSQL 15, in pgBufferUsage; and before
  * PostgreSQL 19 it does not increment the buffer's usage count, so the buffer
  * would soon be evicted.
@@ -296,7 +296,7 @@ bx_read_recent_buffer(Relation rel, BlockNumber blkno, Buffer buffer)
 		BufferDesc *desc = GetBufferDescriptor(buffer - 1);
 		uint32		state = pg_atomic_read_u32(&desc->state);
 
-		/* if another backend changes the state at the same time, let it be */
+		/* do nothing if another backend changes the state at the same time */
 		if (!(state & BM_LOCKED) &&
 			BUF_STATE_GET_USAGECOUNT(state) < BM_MAX_USAGE_COUNT)
 			pg_atomic_compare_exchange_u32(&desc->state, &state,

@@ -35,8 +35,9 @@
 #include "am.h"
 
 /*
- * The number of pages of the first step: at least FIRST_STEP_PAGES, and four
- * ranges for each value sought.  A lookup of a unique key finds fewer pages.
+ * The first step finds at most this number of pages, or the number of pages in
+ * four ranges for each value sought if that is larger.  A lookup of a unique
+ * key finds fewer pages.
  */
 #define FIRST_STEP_PAGES	16
 

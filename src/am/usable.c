@@ -46,8 +46,8 @@ static const Companion companions[] = {
 
 /*
  * Returns the operator of the type that has the name of a member of the
- * operator family, if it is not a member itself; else InvalidOid.  Sets *name
- * to that name.  The operator is not locked and may be dropped at any time, so
+ * operator family, if that operator is not a member itself; else InvalidOid.
+ * Sets *name to that name.  The operator is not locked and may be dropped at any time, so
  * its name must not be looked up later.
  */
 static Oid

@@ -569,7 +569,7 @@ choose_layout(const BxTableModel *model, int pages_per_range, double rate,
 	}
 }
 
-/* Statistics may have been imported; the number may be any. */
+/* Imported statistics can lead to a number that is too large, or to NaN. */
 static char *
 format_bytes(double bytes)
 {
@@ -642,7 +642,7 @@ open_table(Oid tableoid)
 {
 	Relation	table;
 
-	/* expressions need more; see hypothetical.c */
+	/* expressions require further privileges; see hypothetical.c */
 	bx_open_check_table_access(tableoid, false);
 	table = relation_open(tableoid, AccessShareLock);
 	if (table->rd_rel->relkind != RELKIND_RELATION &&

@@ -10,12 +10,12 @@
  * is exactly the name of a column is taken as such, whatever its letters.
  *
  * The functions in an expression run as the owner of the table, as in CREATE
- * INDEX, and only for a caller who has the privileges of the owner.  They must
- * not run as the caller, although the caller seems to have named them.  A
- * caller may pass the names of columns as they are in pg_attribute.  If the
- * owner renames a column while the caller waits for the lock on the table, the
- * old name is no longer the name of a column, and is taken as an expression,
- * which the owner has chosen.
+ * INDEX, and only for a caller who has the privileges of the owner.  The
+ * functions must not run as the caller, although the caller seems to have
+ * written the expression: a caller may pass the names of columns as they are
+ * in pg_attribute.  If the owner renames a column while the caller waits for
+ * the lock on the table, the old name is no longer the name of a column, and
+ * is taken as an expression, which the owner has chosen.
  *
  * Only those fields of the Relation are set that the folder key/ and the heap
  * scan read.  It is not in the relation cache, and has no pages.
@@ -135,7 +135,7 @@ analyze_definition(Relation table, char *definition)
 		stmt->accessMethod = "bloomidx";
 		stmt->indexParams = list_make1(column);
 		bx_open_become_owner_with_path(table, &identity);
-		/* the expression has positions in the command */
+		/* the positions in the expression refer to the command */
 		stmt = transformIndexStmt(RelationGetRelid(table), stmt, command);
 		bx_open_become_caller(&identity);
 		column = linitial_node(IndexElem, stmt->indexParams);

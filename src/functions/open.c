@@ -91,7 +91,7 @@ check_index(Relation index)
 						RelationGetRelationName(index))));
 	bx_open_check_storage(index);
 
-	/* a function in an expression of the index has called us */
+	/* REINDEX has called a function in an expression, which has called us */
 	if (ReindexIsProcessingIndex(RelationGetRelid(index)))
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
@@ -170,8 +170,8 @@ bx_open_become_owner(Relation heap, BxIdentity *identity)
 }
 
 /*
- * The same, but search_path remains that of the caller, who has written the
- * names that are to be resolved.
+ * Like bx_open_become_owner(), but keeps the search_path of the caller, who
+ * has written the names that are to be resolved.
  */
 void
 bx_open_become_owner_with_path(Relation heap, BxIdentity *identity)

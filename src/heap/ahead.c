@@ -11,17 +11,17 @@
  * first row of the heap page is inserted, and each page of filters is locked
  * and logged once.
  *
- * This is only an advance: each row is inserted later, as if it had not been
- * read ahead, and the insert then finds that the keys are set.  If a row is
- * read that is not inserted later, filters contain keys that they need not
- * contain, which is harmless.  So it does not matter for the results which
- * rows are read.
+ * Each row is inserted later all the same, and that insert finds that the keys
+ * are set.  If a row that is read ahead is not inserted later, filters contain
+ * keys that they need not contain, which is harmless.  So it does not matter
+ * for the results which rows are read ahead.
  *
- * Read are the rows behind the row that is being inserted, on its heap page,
- * that the same command of the same transaction has added.  So their values
- * can be used as if the executor had passed them.  Values that must be
- * detoasted are not used, which limits the memory; nor is an index read ahead
- * that has an expression or a predicate, which would be evaluated twice.
+ * The rows that are read ahead are on the heap page of the row that is being
+ * inserted, behind this row, and have been added by the same command of the
+ * same transaction.  So their values can be used like those that the executor
+ * passes.  A row with a value that must be detoasted is not read ahead, which
+ * limits the memory.  There is no reading ahead for an index with an
+ * expression or a predicate, which would be evaluated twice.
  *
  *-------------------------------------------------------------------------
  */
@@ -35,7 +35,7 @@
 
 #include "heap.h"
 
-/* The keys of no more rows are collected if there are as many as this. */
+/* No further rows are read once this many keys have been collected. */
 #define MAX_KEYS		(64 * 1024)
 
 struct BxAhead
@@ -43,8 +43,8 @@ struct BxAhead
 	int			natts;
 	AttrNumber	attnums[INDEX_MAX_KEYS];	/* columns of the table */
 	BlockNumber blkno;			/* the heap page that was read last */
-	OffsetNumber end;			/* the rows up to this have been read */
-	BxRowKeys	row;			/* of the row that is read */
+	OffsetNumber end;			/* the last line pointer that was examined */
+	BxRowKeys	row;			/* keys of the row that is being read */
 };
 
 /*
@@ -85,8 +85,8 @@ get_tuple(Page page, OffsetNumber offnum)
 
 /*
  * Returns whether a tuple was added by the current transaction (not by a
- * parent or a subtransaction), for good: a speculative insertion may be
- * withdrawn.
+ * parent or a subtransaction), and is not a speculative insertion, which may
+ * be withdrawn.
  */
 static bool
 is_own(const HeapTupleHeaderData *tuple)
@@ -100,8 +100,8 @@ is_own(const HeapTupleHeaderData *tuple)
 }
 
 /*
- * Lists the rows to be read ahead of the row at "offnum", and returns their
- * number.  The caller holds a pin.
+ * Lists the rows to be read ahead, which are behind the row at "offnum", and
+ * returns their number.  The caller holds a pin on the page.
  */
 static int
 list_rows(BxAhead *ahead, Buffer buffer, OffsetNumber offnum,
@@ -158,8 +158,9 @@ read_values(const BxAhead *ahead, Relation heap, HeapTuple tuple,
 /*
  * Adds the keys of rows that will be inserted later to "row", the keys of the
  * row that is being inserted.  Does nothing if this row has been read ahead
- * itself.  This calls the functions of the operator classes, so no content
- * lock may be held, in a memory context that is reset for each row.
+ * itself.  This calls the functions of the operator classes, so the caller
+ * must hold no content lock.  Resets the current memory context, which must
+ * be one for a single row.
  */
 void
 bx_ahead_collect(BxAhead *ahead, Relation heap, ItemPointer tid,

@@ -545,8 +545,8 @@ bx_hash_row_alloc(int natts, BxRowKeys *row)
 }
 
 /*
- * Ensures that there is room for so many keys of a row.  "needed" may exceed
- * the limit, which raises an error.
+ * Ensures that a row has room for "needed" keys.  Raises an error if a row
+ * cannot have so many keys.
  */
 static void
 reserve_keys(BxRowKeys *row, Size needed)

@@ -644,8 +644,8 @@ insert_level(PartitionedInsert *state, Relation index, Buffer topbuf,
 }
 
 /*
- * Sorts keys by their numbers, which are less than "pages", into another
- * array.
+ * Sorts keys by the numbers of their pages, which are less than "pages", into
+ * another array.
  */
 static void
 count_page_keys(const PageKey *keys, int n, uint32 pages, PageKey *sorted)
@@ -782,8 +782,8 @@ reserve_slots(KeySet *set, MemoryContext cxt, int n)
 }
 
 /*
- * Adds keys to a set, unless it would become too large.  Copies those that
- * were not in the set to to[], and returns their number.
+ * Adds keys to a set, unless the set would become too large.  Copies the keys
+ * that were not in the set to to[], and returns their number.
  */
 static int
 add_to_set(KeySet *set, MemoryContext cxt, const uint64 *keys, int n,

@@ -124,7 +124,7 @@ slice_block(const BxNodeDesc *desc, const Probe *probe)
 	return desc->start + bx_filter_slice(probe->lh, desc->nslices);
 }
 
-/* Returns whether no row without the element of a probe matches the query. */
+/* Returns whether only rows with the element of a probe match the query. */
 static inline bool
 is_required(const SearchState *state, const Probe *probe)
 {

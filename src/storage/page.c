@@ -39,7 +39,7 @@ typedef struct RecentBuffer
 
 static RecentBuffer recent_buffers[RECENT_BUFFERS];
 
-/* Returns the identification and the entry of a page. */
+/* Returns the entry of a page, and its identification in *tag. */
 static RecentBuffer *
 find_recent(Relation index, BlockNumber blkno, uint32 *tag)
 {
@@ -49,9 +49,9 @@ find_recent(Relation index, BlockNumber blkno, uint32 *tag)
 
 /*
  * Pins a page of an index, like ReadBuffer().  First looks for the page in the
- * buffer in which this backend has found it the last time.  That is faster
- * than a lookup in the server's buffer table, which waits for main memory
- * twice, and locks a part of the table.
+ * buffer in which this backend last found the page.  This is faster than a
+ * lookup in the server's buffer table, which waits for main memory twice, and
+ * locks a part of the table.
  *
  * Before PostgreSQL 19, ReadRecentBuffer() takes a spinlock on the buffer.  So
  * this function is for slice and group pages, of which there are many; for
