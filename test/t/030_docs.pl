@@ -155,10 +155,13 @@ SKIP:
 	if ($available{citus})
 	{
 		$node{citus} = plain_node('citus');
-		$node{citus}->append_conf('postgresql.conf', "shared_preload_libraries = 'citus'\ncitus.node_conninfo = 'sslmode=prefer'\n");
+		$node{citus}->append_conf('postgresql.conf', "shared_preload_libraries = 'citus'\ncitus.node_conninfo = 'sslmode=prefer'\n"
+			  . "citus.local_hostname = '" . $node{citus}->host . "'\n");
 		$node{citus}->restart;
 		$node{citus}->safe_psql('postgres', 'CREATE EXTENSION citus');
-		$node{citus}->safe_psql('postgres', "SELECT citus_set_coordinator_host('" . $node{citus}->host . "', " . $node{citus}->port . ')');
+		my $place = "'" . $node{citus}->host . "', " . $node{citus}->port;
+		$node{citus}->safe_psql('postgres', "SELECT citus_set_coordinator_host($place)");
+		$node{citus}->safe_psql('postgres', "SELECT citus_set_node_property($place, 'shouldhaveshards', true)");
 		$places{'Citus, on the coordinator'} = ['citus'];
 	}
 	run_document('scaling-out.md', \%places);
