@@ -65,8 +65,8 @@ BEGIN ATOMIC
 	-- each of the two is there, but not in one row
 	INSERT INTO sought
 		SELECT 'and', a * 10000 + b, false
-		FROM (SELECT DISTINCT floor(random() * 1000)::int AS a, floor(random() * 10000)::int AS b FROM generate_series(1, 30000)) s
-		WHERE NOT EXISTS (SELECT FROM other WHERE (other.a, other.b) = (s.a, s.b))
+		FROM (SELECT floor(random() * 1000)::int AS a, floor(random() * 10000)::int AS b FROM generate_series(1, 30000)
+			EXCEPT SELECT a, b FROM other) s
 		LIMIT 1000;
 	INSERT INTO sought
 		SELECT 'limit', b, true FROM (SELECT b FROM other ORDER BY random() LIMIT 1000) s;
