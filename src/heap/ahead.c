@@ -21,7 +21,8 @@
  * that the same command of the same transaction has added.  So their values
  * can be used as if the executor had passed them.  Values that must be
  * detoasted are not used, which limits the memory; nor is an index read ahead
- * that has an expression or a predicate, which would be evaluated twice.
+ * that has an expression, a predicate or a user's function, which would be
+ * evaluated twice.
  *
  *-------------------------------------------------------------------------
  */
@@ -29,6 +30,7 @@
 
 #include "access/htup_details.h"
 #include "access/xact.h"
+#include "miscadmin.h"
 #include "storage/bufmgr.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
@@ -45,6 +47,13 @@ struct BxAhead
 	BlockNumber blkno;			/* the heap page that was read last */
 	OffsetNumber end;			/* the rows up to this have been read */
 	BxRowKeys	row;			/* of the row that is read */
+
+	/*
+	 * COPY writes the table in a small ring of buffers, and leaves a buffer
+	 * that others have used, too.  An access with a strategy does not count
+	 * as such a use.
+	 */
+	BufferAccessStrategy strategy;
 };
 
 /*
@@ -52,7 +61,8 @@ struct BxAhead
  * not possible.  The result is allocated in the current memory context.
  */
 BxAhead *
-bx_ahead_begin(const IndexInfo *indexInfo, const BxHasher *hashers, int natts)
+bx_ahead_begin(Relation index, const IndexInfo *indexInfo,
+			   const BxHasher *hashers, int natts)
 {
 	BxAhead    *ahead;
 	bool		extracts = false;
@@ -65,11 +75,17 @@ bx_ahead_begin(const IndexInfo *indexInfo, const BxHasher *hashers, int natts)
 	}
 	if (!extracts || indexInfo->ii_Predicate != NIL)
 		return NULL;
+	for (int i = 0; i < natts; i++)
+	{
+		if (bx_hash_has_user_functions(index, i + 1))
+			return NULL;
+	}
 	ahead = palloc0(sizeof(BxAhead));
 	ahead->natts = natts;
 	for (int i = 0; i < natts; i++)
 		ahead->attnums[i] = indexInfo->ii_IndexAttrNumbers[i];
 	ahead->blkno = InvalidBlockNumber;
+	ahead->strategy = GetAccessStrategy(BAS_BULKREAD);
 	bx_hash_row_alloc(natts, &ahead->row);
 	return ahead;
 }
@@ -175,7 +191,8 @@ bx_ahead_collect(BxAhead *ahead, Relation heap, ItemPointer tid,
 	if (blkno == ahead->blkno && offnum <= ahead->end)
 		return;
 	ahead->blkno = blkno;
-	buffer = ReadBuffer(heap, blkno);
+	buffer = ReadBufferExtended(heap, MAIN_FORKNUM, blkno, RBM_NORMAL,
+								ahead->strategy);
 	n = list_rows(ahead, buffer, offnum, offnums);
 
 	/* the pin prevents pruning, so the tuples remain where they are */
@@ -186,6 +203,7 @@ bx_ahead_collect(BxAhead *ahead, Relation heap, ItemPointer tid,
 		Datum		values[INDEX_MAX_KEYS];
 		bool		isnull[INDEX_MAX_KEYS];
 
+		CHECK_FOR_INTERRUPTS();
 		tuple.t_data = (HeapTupleHeader) PageGetItem(BufferGetPage(buffer), lp);
 		tuple.t_len = ItemIdGetLength(lp);
 		ItemPointerSet(&tuple.t_self, blkno, offnums[i]);
@@ -196,4 +214,6 @@ bx_ahead_collect(BxAhead *ahead, Relation heap, ItemPointer tid,
 		MemoryContextReset(CurrentMemoryContext);
 	}
 	ReleaseBuffer(buffer);
+	if (unlikely(ahead->row.allocated > BX_MANY_KEYS))
+		bx_hash_row_shrink(&ahead->row);
 }
