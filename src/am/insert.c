@@ -42,7 +42,8 @@ bx_insert_get(Relation index, IndexInfo *indexInfo)
 	bx_hash_row_alloc(insert->natts, &insert->row);
 	insert->keys = meta.keys;
 	insert->keys_per_row = bx_hash_keys_per_row(insert->natts, meta.keys);
-	insert->ahead = bx_ahead_begin(indexInfo, insert->hashers, insert->natts);
+	insert->ahead = bx_ahead_begin(index, indexInfo, insert->hashers,
+								   insert->natts);
 	MemoryContextSwitchTo(oldcxt);
 	indexInfo->ii_AmCache = insert;
 	return insert;

@@ -21,7 +21,8 @@
  * same transaction.  So their values can be used like those that the executor
  * passes.  A row with a value that must be detoasted is not read ahead, which
  * limits the memory.  There is no reading ahead for an index with an
- * expression or a predicate, which would be evaluated twice.
+ * expression, a predicate, or an operator class with a function of a user,
+ * which would be evaluated twice.
  *
  *-------------------------------------------------------------------------
  */
@@ -29,6 +30,7 @@
 
 #include "access/htup_details.h"
 #include "access/xact.h"
+#include "miscadmin.h"
 #include "storage/bufmgr.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
@@ -45,6 +47,13 @@ struct BxAhead
 	BlockNumber blkno;			/* the heap page that was read last */
 	OffsetNumber end;			/* the last line pointer that was examined */
 	BxRowKeys	row;			/* keys of the row that is being read */
+
+	/*
+	 * COPY writes the table in a small ring of buffers, and leaves a buffer
+	 * that others have used, too.  An access with a strategy does not count
+	 * as such a use.
+	 */
+	BufferAccessStrategy strategy;
 };
 
 /*
@@ -52,7 +61,8 @@ struct BxAhead
  * not possible.  The result is allocated in the current memory context.
  */
 BxAhead *
-bx_ahead_begin(const IndexInfo *indexInfo, const BxHasher *hashers, int natts)
+bx_ahead_begin(Relation index, const IndexInfo *indexInfo,
+			   const BxHasher *hashers, int natts)
 {
 	BxAhead    *ahead;
 	bool		extracts = false;
@@ -65,11 +75,17 @@ bx_ahead_begin(const IndexInfo *indexInfo, const BxHasher *hashers, int natts)
 	}
 	if (!extracts || indexInfo->ii_Predicate != NIL)
 		return NULL;
+	for (int i = 0; i < natts; i++)
+	{
+		if (bx_hash_has_user_functions(index, i + 1))
+			return NULL;
+	}
 	ahead = palloc0(sizeof(BxAhead));
 	ahead->natts = natts;
 	for (int i = 0; i < natts; i++)
 		ahead->attnums[i] = indexInfo->ii_IndexAttrNumbers[i];
 	ahead->blkno = InvalidBlockNumber;
+	ahead->strategy = GetAccessStrategy(BAS_BULKREAD);
 	bx_hash_row_alloc(natts, &ahead->row);
 	return ahead;
 }
@@ -176,7 +192,8 @@ bx_ahead_collect(BxAhead *ahead, Relation heap, ItemPointer tid,
 	if (blkno == ahead->blkno && offnum <= ahead->end)
 		return;
 	ahead->blkno = blkno;
-	buffer = ReadBuffer(heap, blkno);
+	buffer = ReadBufferExtended(heap, MAIN_FORKNUM, blkno, RBM_NORMAL,
+								ahead->strategy);
 	n = list_rows(ahead, buffer, offnum, offnums);
 
 	/* the pin prevents pruning, so the tuples remain where they are */
@@ -187,6 +204,7 @@ bx_ahead_collect(BxAhead *ahead, Relation heap, ItemPointer tid,
 		Datum		values[INDEX_MAX_KEYS];
 		bool		isnull[INDEX_MAX_KEYS];
 
+		CHECK_FOR_INTERRUPTS();
 		tuple.t_data = (HeapTupleHeader) PageGetItem(BufferGetPage(buffer), lp);
 		tuple.t_len = ItemIdGetLength(lp);
 		ItemPointerSet(&tuple.t_self, blkno, offnums[i]);
@@ -197,4 +215,6 @@ bx_ahead_collect(BxAhead *ahead, Relation heap, ItemPointer tid,
 		MemoryContextReset(CurrentMemoryContext);
 	}
 	ReleaseBuffer(buffer);
+	if (unlikely(ahead->row.allocated > BX_MANY_KEYS))
+		bx_hash_row_shrink(&ahead->row);
 }

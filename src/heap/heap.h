@@ -70,7 +70,7 @@ extern void bx_rows_add(BxRows *rows, const BlockNumber *pages,
 
 /* ahead.c */
 typedef struct BxAhead BxAhead;
-extern BxAhead *bx_ahead_begin(const IndexInfo *indexInfo,
+extern BxAhead *bx_ahead_begin(Relation index, const IndexInfo *indexInfo,
 							   const BxHasher *hashers, int natts);
 extern void bx_ahead_collect(BxAhead *ahead, Relation heap, ItemPointer tid,
 							 BxHasher *hashers, uint8 keys, BxRowKeys *row);

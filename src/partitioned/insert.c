@@ -103,8 +103,11 @@ typedef struct Target
  */
 #define MAX_BATCH		(16 * 1024)
 
-/* Maximum number of pages that are pinned to insert such a row. */
-#define MAX_PINNED		16
+/*
+ * Maximum number of pages that are pinned to insert such a row: fewer if the
+ * server has very few buffers.
+ */
+#define MAX_PINNED		Min(16, Max(NBuffers / 32, 1))
 
 /* Maximum number of its keys that are set in one page at a time. */
 #define MAX_PAGE_KEYS	(BX_MAX_PAGE_BITS / BX_MAX_KEY_BITS)
