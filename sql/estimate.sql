@@ -215,7 +215,7 @@ SELECT bloomidx_estimate('lines', '{"line); SELECT (1"}');
 SELECT bloomidx_estimate('lines', '{"line,n"}');
 SELECT bloomidx_estimate('lines', '{"lower(line"}');
 SELECT bloomidx_estimate('lines', '{"lower(nothing)"}');
-SELECT bloomidx_estimate('lines', ARRAY[$$nothing('ÄÄÄÄÄÄÄÄÄÄÄÄÄÄÄÄÄÄÄÄ' || line)$$]);
+SELECT bloomidx_estimate('lines', ARRAY[$$lower('ÄÄÄÄÄÄÄÄÄÄÄÄÄÄÄÄÄÄÄÄ' || nothing)$$]);
 SELECT bloomidx_estimate('lines', '{"random()"}');
 SELECT bloomidx_estimate('lines', '{"(SELECT 1)"}');
 SELECT bloomidx_estimate('lines', '{n, doc jsonb_path_ops}', keys => 'all');
