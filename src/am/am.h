@@ -79,6 +79,19 @@ extern bool bxinsert(Relation index, Datum *values, bool *isnull,
 					 IndexUniqueCheck checkUnique, bool indexUnchanged,
 					 IndexInfo *indexInfo);
 
+/* exclusion.c */
+typedef struct BxOwnRow
+{
+	Oid			index;			/* InvalidOid: there is no such row */
+	TransactionId xid;			/* the row's inserter */
+	BlockNumber blkno;			/* the row's heap page */
+	uint64		key;			/* of the row, for the filters */
+} BxOwnRow;
+
+extern void bx_exclusion_inserted(const BxInsert *insert, ItemPointer tid,
+								  bool is_first);
+extern bool bx_exclusion_take(IndexScanDesc scan, BxOwnRow *row);
+
 /* State of a scan. */
 typedef struct BxScan
 {

@@ -51,6 +51,8 @@ struct BxFetch
 	BxVisible  *visible;		/* NULL: visibility is left to the executor */
 	bool		started;
 	bool		complete;		/* all pages have been found */
+	bool		skips_own;		/* own_range is skipped; see exclusion.c */
+	uint32		own_range;
 	uint32		distance;		/* maximum number of pages to prefetch */
 
 	/* pages of the current step, in ascending order */
@@ -120,6 +122,8 @@ add_step_pages(void *arg, BlockNumber first, uint32 npages)
 	BxFetch    *fetch = arg;
 	BxSearch   *search = &fetch->scan->search;
 
+	if (fetch->skips_own && first >> search->geometry.lg_base == fetch->own_range)
+		return;
 	for (uint32 i = 0; i < npages; i++)
 		fetch->pages[fetch->npages++] = first + i;
 	search->paused = fetch->npages + (1 << search->geometry.lg_base) >
@@ -132,11 +136,17 @@ start_fetch(IndexScanDesc scan, BxFetch *fetch)
 {
 	BxScan	   *opaque = fetch->scan;
 	BxSearch   *search = &opaque->search;
+	BxOwnRow	own;
 
+	/* before hash functions of users run, which might insert rows */
+	fetch->skips_own = bx_exclusion_take(scan, &own);
 	fetch->started = true;
 	fetch->complete = !bx_scan_start(scan, scan->heapRelation);
 	if (fetch->complete)
 		return;
+	fetch->skips_own = fetch->skips_own && search->query->nelements == 1 &&
+		search->query->elements[0].key == own.key;
+	fetch->own_range = own.blkno >> search->geometry.lg_base;
 	search->found = add_step_pages;
 	search->arg = fetch;
 	fetch->max_pages = Min(Max(FIRST_STEP_PAGES,

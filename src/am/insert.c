@@ -56,6 +56,7 @@ bxinsert(Relation index, Datum *values, bool *isnull, ItemPointer ht_ctid,
 {
 	BxInsert   *insert = bx_insert_get(index, indexInfo);
 	MemoryContext oldcxt = MemoryContextSwitchTo(insert->tmpcxt);
+	bool		is_first;
 
 	/* the relcache entry may differ from that of the previous call */
 	insert->index = index;
@@ -67,7 +68,9 @@ bxinsert(Relation index, Datum *values, bool *isnull, ItemPointer ht_ctid,
 	if (insert->ahead != NULL)
 		bx_ahead_collect(insert->ahead, heap, ht_ctid, insert->hashers,
 						 insert->keys, &insert->row);
-	insert->layout->insert(insert, heap, ht_ctid, &insert->row);
+	is_first = insert->layout->insert(insert, heap, ht_ctid, &insert->row);
+	if (index->rd_index->indisexclusion)
+		bx_exclusion_inserted(insert, ht_ctid, is_first);
 	MemoryContextSwitchTo(oldcxt);
 	MemoryContextReset(insert->tmpcxt);
 	if (unlikely(insert->row.allocated > BX_MANY_KEYS))

@@ -91,7 +91,7 @@ extern void bx_block_build_publish(BxBuild *build, BxMetaPageData *meta);
 
 /* insert.c */
 extern void *bx_block_insert_begin(const BxMetaPageData *meta);
-extern void bx_block_insert(BxInsert *insert, Relation heap, ItemPointer tid,
+extern bool bx_block_insert(BxInsert *insert, Relation heap, ItemPointer tid,
 							const BxRowKeys *row);
 extern void bx_block_insert_doubt(BxInsert *insert, Relation heap,
 								  ItemPointer tid);

@@ -264,13 +264,19 @@ find_batch(RowPages *pages, const Batch *batch)
 	return found;
 }
 
-static void
-add_batch(RowPages *pages, const Batch *batch)
+/*
+ * Sets a batch of keys.  Returns whether the filter lacked batch->keys[last]
+ * until this call.
+ */
+static bool
+add_batch(RowPages *pages, const Batch *batch, int last)
 {
 	bool		shadowed = lock_page(pages, BUFFER_LOCK_EXCLUSIVE);
 	Size		size;
 	char	   *filter = bx_block_get_filter(pages->index, pages->buffer,
 											 pages->geometry, pages->child, &size);
+	bool		is_first = last >= 0 && last < batch->n &&
+	!bx_packed_test(filter, size, batch->keys[last]);
 
 	set_batch(pages->index, pages->buffer, filter, size, batch);
 	if (shadowed)
@@ -281,6 +287,7 @@ add_batch(RowPages *pages, const Batch *batch)
 		LockBuffer(pages->scratch, BUFFER_LOCK_UNLOCK);
 	}
 	LockBuffer(pages->buffer, BUFFER_LOCK_UNLOCK);
+	return is_first;
 }
 
 /*
@@ -313,15 +320,16 @@ pin_pages(BxInsert *insert, Relation heap, ItemPointer tid, RowPages *pages)
 }
 
 /*
- * Adds the keys of a row to the filter of its range, in batches.  Call it with
- * no content lock held: it locks one page of filters, and then the scratch
- * page if the page is shadowed.  No lock or pin is held on exit.
+ * Adds the keys of a row to the filter of its range, in batches; see BxLayout.
+ * Call it with no content lock held: it locks one page of filters, and then
+ * the scratch page if the page is shadowed.  No lock or pin is held on exit.
  */
-void
+bool
 bx_block_insert(BxInsert *insert, Relation heap, ItemPointer tid,
 				const BxRowKeys *row)
 {
 	RowPages	pages;
+	bool		result = false;
 
 	pin_pages(insert, heap, tid, &pages);
 	for (int first = 0; first < row->nkeys; first += MAX_BATCH)
@@ -332,11 +340,12 @@ bx_block_insert(BxInsert *insert, Relation heap, ItemPointer tid,
 		CHECK_FOR_INTERRUPTS();
 		BX_PAUSE(BX_PAUSE_INSERT_KEY);
 		if (!find_batch(&pages, &batch))
-			add_batch(&pages, &batch);
+			result |= add_batch(&pages, &batch, row->nvalues - 1 - first);
 	}
 	ReleaseBuffer(pages.buffer);
 	if (BufferIsValid(pages.scratch))
 		ReleaseBuffer(pages.scratch);
+	return result;
 }
 
 /*

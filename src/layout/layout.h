@@ -349,7 +349,14 @@ typedef struct BxLayout
 
 	/* returns layout_state, allocated in the current memory context */
 	void	   *(*insert_begin) (const BxMetaPageData *meta);
-	void		(*insert) (BxInsert *insert, Relation heap, ItemPointer tid,
+
+	/*
+	 * adds the keys of a row.  Returns true if the filter of the row's range
+	 * lacked the last key of the row's values until this call; of several
+	 * concurrent inserts of the same key, only the first returns true.  False
+	 * means that the filter had the key, or that this is unknown.
+	 */
+	bool		(*insert) (BxInsert *insert, Relation heap, ItemPointer tid,
 						   const BxRowKeys *row);
 
 	/*

@@ -386,13 +386,19 @@ check_target(Relation index, const Target *target, uint32 region)
  * level, upper level first.  The caller holds the share lock on the top-level
  * page, and has verified under that lock that the descriptors are current, so
  * the slices cannot be replaced meanwhile.
+ *
+ * Returns whether the filter of the range lacked the key until this call: the
+ * result was determined under the lock under which the bits were set, so of
+ * several backends that set the key, it is true for the first only.
  */
-static void
+static bool
 set_key(Relation index, uint32 region, const Target *targets, int n)
 {
 	BxPageBits	missing[BX_MAX_BITS_PAGES];
 	BxPageBit	bits[BX_MAX_BITS_PAGES][BX_MAX_KEY_BITS];
 	int			nmissing = 0;
+	const Target *segment = NULL;
+	bool		is_first;
 
 	for (int i = 0; i < n; i++)
 	{
@@ -407,14 +413,18 @@ set_key(Relation index, uint32 region, const Target *targets, int n)
 		page->n = 0;
 		page->at = bits[nmissing++];
 		locate_bits(target, page);
+		if (target->node && target->node->level == BX_LEVEL_SEGMENT)
+			segment = target;
 	}
 	if (nmissing == 0)
-		return;
+		return false;
 	for (int i = 0; i < nmissing; i++)
 		LockBuffer(missing[i].buffer, BUFFER_LOCK_EXCLUSIVE);
+	is_first = segment != NULL && !has_key(segment);
 	bx_page_set_bits(index, missing, nmissing);
 	for (int i = nmissing - 1; i >= 0; i--)
 		LockBuffer(missing[i].buffer, BUFFER_LOCK_UNLOCK);
+	return is_first;
 }
 
 /*
@@ -441,12 +451,12 @@ is_current(const PartitionedInsert *state, BxTopPageData *top)
 /*
  * Sets the bits of a key in the given range, on all levels, and in the shadow
  * if there is one.  Returns false, without setting any bit, if the directory
- * entry has changed.  The caller holds a pin, but no lock, on the top-level
- * page.
+ * entry has changed.  Otherwise *is_first is what set_key() returns.  The
+ * caller holds a pin, but no lock, on the top-level page.
  */
 static bool
 insert_key(PartitionedInsert *state, Relation index, Buffer topbuf,
-		   uint32 range, uint64 key)
+		   uint32 range, uint64 key, bool *is_first)
 {
 	Target		targets[MAX_TARGETS];
 	uint32		partition = bx_level_node(BX_LEVEL_PARTITION, range);
@@ -471,9 +481,9 @@ insert_key(PartitionedInsert *state, Relation index, Buffer topbuf,
 	current = is_current(state, BxPageGetTop(BufferGetPage(topbuf)));
 	if (current)
 	{
-		set_key(index, region, targets, nmain);
+		*is_first = set_key(index, region, targets, nmain);
 		if (n > nmain)
-			set_key(index, region, targets + nmain, n - nmain);
+			(void) set_key(index, region, targets + nmain, n - nmain);
 	}
 	LockBuffer(topbuf, BUFFER_LOCK_UNLOCK);
 	for (int i = 0; i < n; i++)
@@ -925,7 +935,7 @@ insert_many(BxInsert *insert, Relation heap, ItemPointer tid, Buffer topbuf,
  * with no content lock held.  No lock or pin is held on exit.  Creates the
  * segment if it does not exist.
  */
-void
+bool
 bx_partitioned_insert(BxInsert *insert, Relation heap, ItemPointer tid,
 					  const BxRowKeys *row)
 {
@@ -934,6 +944,7 @@ bx_partitioned_insert(BxInsert *insert, Relation heap, ItemPointer tid,
 	BlockNumber blkno = ItemPointerGetBlockNumber(tid);
 	uint32		range;
 	int			first = 0;
+	bool		result = false;
 	Buffer		topbuf;
 
 	if (!state->loaded ||
@@ -953,6 +964,7 @@ bx_partitioned_insert(BxInsert *insert, Relation heap, ItemPointer tid,
 	{
 		uint64	   *mark = i < row->nvalues ? NULL :
 		&state->marked[i - row->nvalues];
+		bool		is_first = false;
 
 		/*
 		 * A marker that an earlier row has set in the same slices need not be
@@ -961,15 +973,19 @@ bx_partitioned_insert(BxInsert *insert, Relation heap, ItemPointer tid,
 		 */
 		if (mark && *mark == row->keys[i] && row->nvalues > 0)
 			continue;
-		while (!insert_key(state, index, topbuf, range, row->keys[i]))
+		while (!insert_key(state, index, topbuf, range, row->keys[i],
+						   &is_first))
 		{
 			load_entry(insert, heap, tid);
 			forget_marks(state, range);
 		}
 		if (mark)
 			*mark = row->keys[i];
+		else if (i == row->nvalues - 1)
+			result = is_first;
 	}
 	ReleaseBuffer(topbuf);
+	return result;
 }
 
 /* Makes the filter of a child match everything, in all slices of the node. */

@@ -29,7 +29,7 @@ extern void bx_partitioned_build_publish(BxBuild *build, BxMetaPageData *meta);
 
 /* insert.c */
 extern void *bx_partitioned_insert_begin(const BxMetaPageData *meta);
-extern void bx_partitioned_insert(BxInsert *insert, Relation heap,
+extern bool bx_partitioned_insert(BxInsert *insert, Relation heap,
 								  ItemPointer tid, const BxRowKeys *row);
 extern void bx_partitioned_insert_doubt(BxInsert *insert, Relation heap,
 										ItemPointer tid);
