@@ -11,7 +11,7 @@
 #include <math.h>
 
 #include "access/genam.h"
-#include "catalog/pg_proc.h"
+#include "access/transam.h"
 #include "nodes/nodeFuncs.h"
 #include "nodes/pathnodes.h"
 #include "optimizer/cost.h"
@@ -548,24 +548,22 @@ first_search_cost(const IndexFacts *facts, const ScanPages *pages,
 }
 
 static bool
-is_unsafe_function(Oid function, void *unused)
+is_user_function(Oid function, void *unused)
 {
-	return func_parallel(function) != PROPARALLEL_SAFE;
+	return function >= FirstNormalObjectId;
 }
 
 /*
- * Returns whether an expression calls a function that must not be called in a
- * parallel worker.  The planner's is_parallel_safe() relies on what it knows
- * of the query, of which the predicate of an index is no part.  Like the
- * planner, this assumes that the constraints of a domain are not safe.
+ * Returns whether an expression calls a function that is not built in, or
+ * checks the constraints of a domain, which may call such functions.
  */
 static bool
-contains_unsafe(Node *node, void *unused)
+contains_user_code(Node *node, void *unused)
 {
 	return node != NULL &&
 		(IsA(node, CoerceToDomain) ||
-		 check_functions_in_node(node, is_unsafe_function, unused) ||
-		 expression_tree_walker(node, contains_unsafe, unused));
+		 check_functions_in_node(node, is_user_function, unused) ||
+		 expression_tree_walker(node, contains_user_code, unused));
 }
 
 void
@@ -590,11 +588,15 @@ bxcostestimate(PlannerInfo *root, IndexPath *path, double loop_count,
 	double		search_cost;
 
 	/*
-	 * Index scans evaluate the predicate (heap/visible.c), of which the
-	 * planner does not know.
+	 * An index scan evaluates the whole predicate (heap/visible.c), and the
+	 * query need not contain the functions of the predicate: id = 5 implies
+	 * f(id) OR id IS NOT NULL.  So the planner must not choose an index scan
+	 * if the owner of the table may have written such a function.  It reads
+	 * this field after the cost.  In a bitmap scan the executor evaluates
+	 * only what the query's conditions do not imply.
 	 */
-	if (contains_unsafe((Node *) index->indpred, NULL))
-		path->path.parallel_safe = false;
+	if (contains_user_code((Node *) index->indpred, NULL))
+		index->amhasgettuple = false;
 
 	get_facts(root, index, &facts);
 	estimate_pages(root, path, loop_count, &facts, all_quals, &pages);

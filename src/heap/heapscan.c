@@ -624,7 +624,8 @@ finish_keys(BxHeapScan *scan, Size first)
 
 /*
  * Locks the types that hashing will look up, if the scan must not wait for
- * their locks.
+ * their locks.  Such a scan must not run user-defined code either: the types
+ * may have been altered since the scan began, and cannot be altered now.
  */
 static List *
 lock_types(BxHeapScan *scan)
@@ -633,8 +634,14 @@ lock_types(BxHeapScan *scan)
 
 	for (int i = 0; i < scan->natts && scan->nowait; i++)
 	{
-		if (!scan->hashers[i].is_stable)
-			bx_hash_lock_types(scan->index, i + 1, &locked);
+		if (scan->hashers[i].is_stable)
+			continue;
+		bx_hash_lock_types(scan->index, i + 1, &locked);
+		if (bx_hash_contains_user_code(scan->index, i + 1))
+			ereport(ERROR,
+					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+					 errmsg("a type in column %d of index \"%s\" was altered, and now has a user-defined hash function",
+							i + 1, RelationGetRelationName(scan->index))));
 	}
 	return locked;
 }

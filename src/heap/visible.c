@@ -11,7 +11,8 @@
  * the index predicate implies.  The executor rechecks only the conditions on
  * index columns.  But the filters identify pages, and a page may have rows
  * that do not satisfy the predicate.  So the predicate is evaluated here, on
- * the version that the snapshot sees.
+ * the version that the snapshot sees.  The functions in the predicate are
+ * built in; otherwise bxcostestimate() excludes index scans.
  *
  * Index-only scans.  SELECT count(*) needs no column, so the planner may
  * choose an index-only scan, which does not read rows on all-visible pages.
@@ -59,8 +60,8 @@ bx_visible_begin(Relation heap, Relation index, Snapshot snapshot)
 
 /*
  * Returns whether the snapshot sees a version of a row, given by the root of
- * its HOT chain, that satisfies the predicate of the index.  Runs user-defined
- * code; the caller holds no content lock.
+ * its HOT chain, that satisfies the predicate of the index.  The caller holds
+ * no content lock.
  */
 bool
 bx_visible_test(BxVisible *visible, const ItemPointerData *tid)

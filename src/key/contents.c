@@ -709,6 +709,16 @@ bx_hash_has_user_functions(Relation index, int attno)
 }
 
 /*
+ * Returns whether a type that is contained in an indexed column's type has a
+ * hash function in a language other than C or internal.
+ */
+bool
+bx_hash_contains_user_code(Relation index, int attno)
+{
+	return OidIsValid(find_in_column(index, attno, bx_hash_is_user_code));
+}
+
+/*
  * Returns whether computing the keys of an indexed column may run
  * user-defined code: a function in a language other than C or internal, for
  * the values themselves or for contained values.  A C function of another
@@ -729,7 +739,7 @@ bx_hash_runs_user_code(Relation index, int attno, bool wait)
 	if (bx_hash_has_user_functions(index, attno))
 		return true;
 	if (visit_rows(&visit, type, 0))
-		result = OidIsValid(find_in_column(index, attno, bx_hash_is_user_code));
+		result = bx_hash_contains_user_code(index, attno);
 	else
 		ereport(DEBUG1,
 				(errmsg_internal("the types contained in type %s are locked, too many, or nested too deeply",

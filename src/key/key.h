@@ -313,6 +313,7 @@ extern bool bx_hash_contains_rows(Oid type);
 extern Oid	bx_hash_unhashable_content(Relation index, int attno);
 extern bool bx_hash_looks_into_values(Relation index, int attno);
 extern bool bx_hash_is_user_code(Oid function);
+extern bool bx_hash_contains_user_code(Relation index, int attno);
 extern bool bx_hash_has_user_functions(Relation index, int attno);
 extern bool bx_hash_runs_user_code(Relation index, int attno, bool wait);
 extern void bx_hash_lock_types(Relation index, int attno, List **locked);

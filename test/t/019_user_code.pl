@@ -174,6 +174,37 @@ foreach my $kind (@kinds)
 		2, "rows are found after REINDEX and INSERT: $kind");
 }
 
+# --- A function in a predicate does not run in a query that does not contain the function.  The condition implies the predicate.
+query(q{
+SET ROLE alice;
+CREATE TABLE implied (n int, m int);
+INSERT INTO implied SELECT i, i FROM generate_series(1, 1000) i;
+CREATE DOMAIN alice_int AS int CHECK (predicate(VALUE));
+ANALYZE implied;
+});
+foreach my $predicate ('predicate(n) OR n IS NOT NULL', 'CAST(n AS alice_int) > 0 OR n IS NOT NULL', 'm < 1000')
+{
+	my $by_user = $predicate !~ /^m/;
+	my $condition = $by_user ? 'n = 5' : 'n = 5 AND m < 10';
+
+	query("SET ROLE alice; DROP INDEX IF EXISTS implied_n; CREATE INDEX implied_n ON implied "
+		  . using_index('n', pages_per_range => 1) . " WHERE $predicate");
+	is(calls('none', "SELECT * FROM implied WHERE $condition"), 'none', "a query does not run the predicate $predicate");
+	my $plan = query("SET enable_seqscan = off; SET enable_bitmapscan = off; EXPLAIN (COSTS off) SELECT * FROM implied WHERE $condition");
+	if ($by_user)
+	{
+		unlike($plan, qr/Index.*Scan using/, "there is no index scan with the predicate $predicate");
+		$plan = query("SET enable_seqscan = off; EXPLAIN (COSTS off) SELECT * FROM implied WHERE $condition");
+		like($plan, qr/Bitmap Index Scan on implied_n/, "there is a bitmap scan with the predicate $predicate");
+	}
+	else
+	{
+		like($plan, qr/Index Scan using implied_n/, "there is an index scan with the predicate $predicate");
+	}
+	is(query("SET enable_seqscan = off; SELECT count(*) FROM implied WHERE $condition"), 1, "the row is found with the predicate $predicate");
+}
+query('DROP TABLE implied');
+
 # --- An expression that bloomidx_estimate is asked about runs as the owner, too, and not for a caller without the owner's
 # rights.  Its names are resolved under the caller's search_path, like those of an operator class.
 my $estimate = "SELECT layout FROM bloomidx_estimate('w', '{expression(n)}')";

@@ -82,5 +82,34 @@ rows_are_found('after the next VACUUM');
 is($node->safe_psql('postgres', "SELECT note FROM bloomidx_info('t_k')"), '', 'which has rebuilt the filters');
 $owner->quit;
 
+# An attribute whose type has a hash function in PL/pgSQL, which VACUUM must not call.
+make_table();
+$node->safe_psql('postgres', q{
+CREATE TYPE num;
+CREATE FUNCTION num_in(cstring) RETURNS num IMMUTABLE STRICT LANGUAGE internal AS 'int4in';
+CREATE FUNCTION num_out(num) RETURNS cstring IMMUTABLE STRICT LANGUAGE internal AS 'int4out';
+CREATE TYPE num (INPUT = num_in, OUTPUT = num_out, LIKE = int4);
+CREATE FUNCTION num_eq(num, num) RETURNS bool IMMUTABLE STRICT LANGUAGE internal AS 'int4eq';
+CREATE FUNCTION num_cmp(num, num) RETURNS int IMMUTABLE STRICT LANGUAGE internal AS 'btint4cmp';
+CREATE OPERATOR = (LEFTARG = num, RIGHTARG = num, FUNCTION = num_eq, COMMUTATOR = =, HASHES);
+CREATE FUNCTION num_hash(num) RETURNS int IMMUTABLE STRICT LANGUAGE internal AS 'hashint4';
+CREATE SEQUENCE calls;
+CREATE FUNCTION num_hash(n num, seed bigint) RETURNS bigint IMMUTABLE STRICT LANGUAGE plpgsql AS
+	$$ BEGIN PERFORM nextval('public.calls'); RETURN seed; END $$;
+CREATE OPERATOR CLASS num_ops DEFAULT FOR TYPE num USING hash AS
+	OPERATOR 1 =, FUNCTION 1 num_hash(num), FUNCTION 2 num_hash(num, bigint);
+});
+my $calls = sub { return $node->safe_psql('postgres', 'SELECT is_called FROM calls') };
+my $stderr = vacuum_beside(
+	sub {
+		$node->safe_psql('postgres', q{ALTER TYPE comp ADD ATTRIBUTE h num; INSERT INTO t SELECT ROW(i, i, 'zz', '7'::num)::comp, '' FROM generate_series(1, 100) i});
+		is($calls->(), 't', 'INSERT calls the hash function in PL/pgSQL');
+		$node->safe_psql('postgres', q{SELECT setval('calls', 1, false)});
+	});
+like( $stderr,
+	qr/\A[^\n]*WARNING:  could not rebuild filters of index "t_k": a type in column 1 of index "t_k" was altered, and now has a user-defined hash function\n(?!.*ERROR)/s,
+	'VACUUM gives up when a type has got a hash function in PL/pgSQL');
+is($calls->(), 'f', 'VACUUM does not call the function');
+
 log_is_clean($node, 'a type that is altered');
 done_testing();
