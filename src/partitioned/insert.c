@@ -140,10 +140,11 @@ choose_set_size(Size n)
 }
 
 /*
- * Empties a set, in time that is proportional to the keys that it contained,
- * because this happens for every range.  A set that was large for a single
- * range becomes smaller: it then uses only the first of its slots, until it
- * grows again and gets new ones.
+ * Empties a set.  The time is proportional to the number of keys in the set,
+ * because sets are emptied for every range.  If the set has far more slots
+ * than keys, because an earlier range had many keys, the number of slots in
+ * use is reduced; the memory of the other slots is kept until the set grows
+ * again.
  */
 static void
 clear_set(KeySet *set)
@@ -873,9 +874,9 @@ verify_entry(PartitionedInsert *state, Buffer topbuf)
 }
 
 /*
- * Adds some keys of a row that has many, at most MAX_BATCH.  Keys that an
- * earlier row, or an earlier batch, has set in the same slices need not be set
- * again, if the slices are still current.
+ * Adds a batch of keys of a row with many keys, at most MAX_BATCH keys.  Keys
+ * that an earlier row, or an earlier batch, has set in the same slices need
+ * not be set again, if the slices are still current.
  */
 static void
 insert_batch(BxInsert *insert, Relation heap, ItemPointer tid, Buffer topbuf,
