@@ -94,12 +94,12 @@ typedef struct Target
 /* A key is set in a page of each level, and in as many shadows. */
 #define MAX_TARGETS		(2 * (BX_TOP_LEVEL + 1))
 
-/* A row with more keys than this is inserted page by page. */
+/* A row with more keys than this, besides markers, is inserted page by page. */
 #define FEW_KEYS		4
 
 /*
- * Maximum number of its keys that are inserted at a time.  This bounds the
- * memory, and the time until an interrupt is noticed.
+ * Maximum number of keys of such a row that are inserted at a time.  This
+ * bounds the memory, and the time until an interrupt is noticed.
  */
 #define MAX_BATCH		(16 * 1024)
 
@@ -109,7 +109,7 @@ typedef struct Target
  */
 #define MAX_PINNED		Min(16, Max(NBuffers / 32, 1))
 
-/* Maximum number of its keys that are set in one page at a time. */
+/* Maximum number of keys of such a row that are set in one page at a time. */
 #define MAX_PAGE_KEYS	(BX_MAX_PAGE_BITS / BX_MAX_KEY_BITS)
 
 /* Keys are sorted by counting them if there are at most this many pages. */
