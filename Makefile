@@ -1,30 +1,30 @@
 # bloomidx: an index access method for PostgreSQL
 #
 #   make, make install, make installcheck    as for any PGXS extension; PG_CONFIG=... chooses the server
-#   make demo [ROWS=n]      find ids, log lines and jsonb documents, beside PostgreSQL's own indexes; two minutes
+#   make demo [ROWS=n]      searches of ids, log lines and jsonb documents, compared with PostgreSQL's own indexes; two minutes
 #   make check              build and run all tests on throw-away servers; installs nothing but packages
-#                             SUITES="unit regress"  only these suites    TESTS='0*'  only tests so named
+#                             SUITES="unit regress"  only these suites    TESTS='0*'  only tests with matching names
 #                             KEEP=1                 keep the directory with the servers and their logs
 #   make matrix             make check with PostgreSQL 15, 17 and 18, in chroots of Debian 12, trixie and sid, and with an
 #                             18 that is built with assertions; needs root
 #                             PG_CONFIGS="/path/to/pg_config ..."  and with these servers, outside any chroot
-#   make soak [MINUTES=20]  the long versions of the tests, again and again, with other seeds
+#   make soak [MINUTES=20]  the long versions of the tests, repeatedly, with different seeds
 #   make sanitize           make check's tests on a server, with bloomidx under AddressSanitizer and UBSan
-#   make coverage           which lines of src/ the tests execute; VERBOSE=1 shows those that they do not
+#   make coverage           which lines of src/ the tests execute; VERBOSE=1 shows the lines that they do not execute
 #   make fuzz [MINUTES=20]  damage pages at random and read them in every way, with the sanitizers
 #   make unit               the tests of the pure C core alone; needs no PostgreSQL, but xxhash.h
 #   make vectors            the test vectors of that core with many compilers, and on emulated processors
 #   make model              verify the models of test/model with spin; VERBOSE=1 shows how sabotaged variants fail
-#   make bench [SCALE=small]  the long comparison, with plots: bench/results, and what README.md and doc/ show; an hour
+#   make bench [SCALE=small]  the long comparison, with plots: updates bench/results, README.md and doc/; less than an hour
 #                             small: five minutes, to bench/results-small    ROWS=n GROWTH="n n" REPEAT=n: see bench/compare
-#   make report             what README.md and doc/ show of bench/results, anew
-#   make planner [ROWS=n]   does the planner choose the fastest way?
-#   make layouts [ROWS=n]   of make bench only what compares the layouts, and the values of option keys
-#   make dedup [ROWS=n]     of make bench only INSERT ... ON CONFLICT DO NOTHING, beside a unique B-tree and a hash exclusion
-#                             constraint
-#   make text-bench [ROWS=n]  log lines, jsonb attributes and tags, beside GIN, in more detail than make bench
+#   make report             update bench/results/results.md, README.md and doc/ from the figures in bench/results
+#   make planner [ROWS=n]   whether the planner chooses the fastest plan
+#   make layouts [ROWS=n]   only the part of make bench that compares the layouts, and the values of option keys
+#   make dedup [ROWS=n]     only the part of make bench with INSERT ... ON CONFLICT DO NOTHING, compared with a unique B-tree
+#                             and a hash exclusion constraint
+#   make text-bench [ROWS=n]  log lines, jsonb attributes and tags, compared with GIN, in more detail than make bench
 #   make dist               bloomidx-VERSION.tar.gz, and .zip as PGXN wants it, of the last commit
-#   make build-bench [ROWS=n]  how long CREATE INDEX takes, and how much memory
+#   make build-bench [ROWS=n]  time and memory of CREATE INDEX
 #   make lint               cppcheck            make indent, make indent-check    pg_bsd_indent
 #
 # On Debian and its like check, demo, bench, model, lint and indent install the packages that they need and do not find.
@@ -51,8 +51,8 @@ endif
 # Bitcode would let the JIT inline our functions, but none is ever called from an expression; so no clang.
 override with_llvm = no
 
-# Goals that are scripts.  They find or install PostgreSQL themselves, so they must not need pg_config here,
-# and PGXS has a "check" of its own, which only says that it is not supported.
+# Targets that are scripts.  They find or install PostgreSQL themselves, so they must not need pg_config here.
+# PGXS also has a target "check", which only prints that it is not supported.
 SCRIPTED = demo check matrix soak sanitize coverage fuzz bench report build-bench planner layouts dedup text-bench unit vectors model lint indent indent-check dist
 
 ifneq ($(filter $(SCRIPTED),$(MAKECMDGOALS)),)

@@ -433,7 +433,7 @@ CREATE FUNCTION bloomidx_summarize(index regclass) RETURNS integer
 AS 'MODULE_PATHNAME'
 LANGUAGE C STRICT PARALLEL UNSAFE;
 COMMENT ON FUNCTION bloomidx_summarize(regclass) IS
-	'do to an index what VACUUM would: rebuild filters, return how many';
+	'rebuild filters of an index as VACUUM does, and return how many';
 
 -- Operator classes that extract several keys from one value.  Except for
 -- function 1, the support functions are those of GIN, with GIN's numbers.
@@ -592,8 +592,8 @@ COMMENT ON OPERATOR CLASS text_prefix_ops USING bloomidx IS
 COMMENT ON OPERATOR FAMILY text_prefix_ops USING bloomidx IS
 	'prefixes of text: ^@, LIKE, =';
 
--- Monitoring.  Each function asks itself whether the caller may: who owns the
--- table, may read all of it, or is a member of pg_stat_scan_tables.
+-- Monitoring.  Each function checks that the caller owns the table, may read
+-- all rows of the table, or is a member of pg_stat_scan_tables.
 
 CREATE FUNCTION bloomidx_info(index regclass,
 	OUT layout text, OUT format_version integer, OUT pages_per_range integer,
@@ -604,7 +604,7 @@ CREATE FUNCTION bloomidx_info(index regclass,
 AS 'MODULE_PATHNAME'
 LANGUAGE C STRICT PARALLEL RESTRICTED;
 COMMENT ON FUNCTION bloomidx_info(regclass) IS
-	'what an index is made of, how full it is, and what to do about it';
+	'sizes, fill and false-positive rate of an index, and recommended actions';
 
 CREATE FUNCTION bloomidx_segments(index regclass,
 	OUT segment bigint, OUT first_block bigint, OUT last_block bigint,
@@ -634,7 +634,7 @@ RETURNS SETOF record
 AS 'MODULE_PATHNAME'
 LANGUAGE C PARALLEL RESTRICTED;
 COMMENT ON FUNCTION bloomidx_probe(regclass, anyelement, integer) IS
-	'the heap blocks that may hold a key, or a row of keys if attnum is 0';
+	'heap blocks that may contain a value, or a row of values if attnum is 0';
 
 CREATE FUNCTION bloomidx_measure(index regclass, probes integer DEFAULT 1000,
 	OUT probes integer, OUT ranges bigint, OUT false_positive_rate float8,
@@ -642,7 +642,7 @@ CREATE FUNCTION bloomidx_measure(index regclass, probes integer DEFAULT 1000,
 AS 'MODULE_PATHNAME'
 LANGUAGE C STRICT PARALLEL RESTRICTED;
 COMMENT ON FUNCTION bloomidx_measure(regclass, integer) IS
-	'how often ranges match in vain, by looking for keys that are not there';
+	'false-positive rate and pages read, measured by lookups of absent keys';
 
 CREATE FUNCTION bloomidx_check(index regclass,
 	heapallindexed boolean DEFAULT true)
@@ -650,7 +650,7 @@ RETURNS bigint
 AS 'MODULE_PATHNAME'
 LANGUAGE C STRICT PARALLEL UNSAFE;
 COMMENT ON FUNCTION bloomidx_check(regclass, boolean) IS
-	'verify an index, and return how many rows were looked up in it';
+	'verify an index, and return the number of rows that were looked up';
 
 CREATE FUNCTION bloomidx_estimate(tbl regclass, columns text[],
 	false_positive_rate float8 DEFAULT NULL, pages_per_range integer DEFAULT 0,
@@ -661,4 +661,4 @@ CREATE FUNCTION bloomidx_estimate(tbl regclass, columns text[],
 AS 'MODULE_PATHNAME'
 LANGUAGE C;
 COMMENT ON FUNCTION bloomidx_estimate(regclass, text[], float8, integer, float8, text) IS
-	'how large an index would be, and what a lookup would read';
+	'estimate the size of an index, and the pages that a lookup would read';

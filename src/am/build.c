@@ -93,13 +93,15 @@ check_table_am(Relation heap, Relation index)
  * Raises an error if the index belongs to an exclusion constraint that the
  * server could not check correctly.
  *
- * A predicate: the server relies on the index to return only rows that
- * satisfy it.  The filters cannot do that: they identify pages.
+ * A constraint with a predicate: the server relies on the index to return only
+ * rows that satisfy the predicate.  The filters identify pages, so the index
+ * may return other rows.
  *
  * A deferrable constraint: since PostgreSQL 16 an update of the key can be
- * HOT.  The deferred check looks for the new version as if it were the root of
- * its HOT chain, does not find it, and takes it for dead.  Older versions
- * would check correctly, but the constraint could not be upgraded.
+ * HOT.  The deferred check looks up the new version as if it were the root of
+ * its HOT chain, does not find the version, and considers it dead.  PostgreSQL
+ * 14 and 15 would check correctly, but pg_upgrade of the constraint to a later
+ * version would fail.
  */
 static void
 check_exclusion(Relation index)

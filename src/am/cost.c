@@ -42,14 +42,14 @@
 
 /*
  * Fraction of the ranges that have all keys of a qual with many keys, although
- * no row has them together.
+ * no single row has all these keys.
  */
 #define FOUND_APART		0.002
 
 /*
  * Added to the cost of a scan that reads the whole table, because the filters
- * have no keys for its quals.  So a sequential scan is always preferred, unless
- * enable_seqscan = off adds ten times as much to its cost.
+ * have no keys for its quals.  So a sequential scan is always preferred,
+ * unless enable_seqscan = off adds ten times as much to its cost.
  */
 #define USELESS_COST	1.0e9
 
@@ -489,17 +489,20 @@ estimate_pages(PlannerInfo *root, IndexPath *path, double loop_count,
 }
 
 /*
- * Returns the index correlation with which the planner charges an index scan
- * for the heap as it charges a bitmap scan.
+ * Returns the index correlation with which the planner charges the same cost
+ * for the heap in an index scan as in a bitmap scan.
  *
- * The planner computes both kinds of scans from the same results of
- * bxcostestimate(); only the correlation is not used for bitmap scans.  With
- * correlation 0 an index scan is charged a random page for every heap page,
- * although it reads the pages in order, as a bitmap scan does.  With
- * correlation 1 it is charged for min_io.  If both cost the same, the planner
- * takes the index scan, because its startup cost is less.  That is right:
- * measured, an index scan is never slower, and twice as fast if more pages
- * match than BX_FEW_PAGES, of which a bitmap scan does not check the rows.
+ * The planner uses the same results of bxcostestimate() for both kinds of
+ * scans, except that it ignores the correlation for bitmap scans.  With
+ * correlation 0 the planner charges an index scan a random page for every heap
+ * page, although the scan reads the pages in order, as a bitmap scan does.
+ * With correlation 1 the planner charges a random page for the first heap
+ * page, and sequential pages for the others (min_io).  If both kinds of scans
+ * have the same cost, the planner chooses the index scan, because its startup
+ * cost is lower.  This choice is right: in measurements an index scan was
+ * never slower than a bitmap scan, and was twice as fast if more than
+ * BX_FEW_PAGES pages matched, because a bitmap scan does not check the rows of
+ * so many pages.
  */
 static double
 choose_correlation(RelOptInfo *rel, double heap_pages, double selectivity)
@@ -542,7 +545,7 @@ first_search_cost(const IndexFacts *facts, const ScanPages *pages,
 	facts->layout->search_cost(&facts->search, Max(pages->elements, 1), 1,
 							   &first);
 
-	/* a layout that always reads all its pages stops on the way */
+	/* a layout that reads all its pages in order stops at the first range */
 	return whole * Min(first.pages / pages->search.pages,
 					   first.in_order ? 1 / pages->hit : 1);
 }
@@ -605,9 +608,9 @@ bxcostestimate(PlannerInfo *root, IndexPath *path, double loop_count,
 
 	/*
 	 * The planner converts the selectivity to a number of tuples, and assumes
-	 * that these are scattered over the heap.  But we return pages.  So we
-	 * invert the planner's formula, and return the selectivity for which it
-	 * expects the right number of pages ...
+	 * that these tuples are scattered over the heap, but we return pages.
+	 * Therefore we invert the planner's formula, and return the selectivity
+	 * from which the planner computes the right number of pages ...
 	 */
 	charged = 2.0 * rel_pages * pages.heap / (2.0 * rel_pages - pages.heap);
 	*indexSelectivity = charged / Max(rel->tuples, 1);

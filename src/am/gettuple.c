@@ -182,8 +182,9 @@ search_step(BxFetch *fetch)
 /*
  * Lists the rows of the next page.  Returns false if there are no more pages.
  *
- * In pg_stat_all_indexes.idx_tup_read every page counts at least once: the
- * caller's caller counts the rows, so only pages without rows count here.
+ * In pg_stat_all_indexes.idx_tup_read every page counts at least once:
+ * index_getnext_tid() counts the rows that are returned, so this function
+ * counts only the pages without rows.
  */
 static bool
 next_page(IndexScanDesc scan, BxFetch *fetch)

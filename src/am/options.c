@@ -159,10 +159,10 @@ bx_options_keys_by_name(const char *name)
 }
 
 /*
- * Returns the keys of the rows of an index with natts columns, if option
- * "keys" has the given value; 0 means that it is not set.  "extracts" says
- * that a column extracts, so that there is no combined key by default.  With
- * a single column, its key is all there is to combine.
+ * Returns the keys of the rows of an index with natts columns (BX_KEYS_xxx).
+ * "option" is the value of option "keys", or 0 if the option is not set.
+ * "extracts" means that a column extracts, so that there is no combined key by
+ * default.  An index of a single column has no combined key.
  */
 uint8
 bx_options_keys(int natts, bool extracts, int option)

@@ -1,14 +1,16 @@
 /*-------------------------------------------------------------------------
  *
  * usable.c
- *	  Tells the creator of an index that operators of a column cannot use it.
+ *	  Reports to the creator of an index which operators of a column cannot
+ *	  use the index.
  *
  * An operator class accepts every type that is binary-coercible to its input
  * type.  Such a type can have operators of its own, which have the names of
  * the operators of the class, but are not members of its operator family: "="
  * of citext is not "=" of text.  The parser chooses the column's own operator,
- * so the planner never uses the index, and nothing tells the user why.  The
- * operators of extension intarray do the same to a class for anyarray.
+ * so the planner never uses the index, and the user is not told why.  The
+ * same is true for the operators of extension intarray and a class for
+ * anyarray.
  *
  * This only reads system catalogs, and only while an index is created.
  *
@@ -31,7 +33,7 @@
 
 #include "am.h"
 
-/* An extension with such operators, and the extension with a class for them. */
+/* An extension with such operators, and the extension with their class. */
 typedef struct Companion
 {
 	const char *extension;
@@ -47,8 +49,8 @@ static const Companion companions[] = {
 /*
  * Returns the operator of the type that has the name of a member of the
  * operator family, if that operator is not a member itself; else InvalidOid.
- * Sets *name to that name.  The operator is not locked and may be dropped at any time, so
- * its name must not be looked up later.
+ * Sets *name to that name.  The operator is not locked and may be dropped at
+ * any time, so its name must not be looked up later.
  */
 static Oid
 own_operator(Oid type, const FormData_pg_amop *member, char **name)
@@ -129,7 +131,7 @@ join_names(List *names)
 	return text.data;
 }
 
-/* Tells which operators of a column cannot use the index, if there are any. */
+/* Reports the operators of a column that cannot use the index, if any. */
 static void
 notify_column(Relation heap, Relation index, int attno)
 {
@@ -178,8 +180,9 @@ notify_column(Relation heap, Relation index, int attno)
 }
 
 /*
- * Tells which operators of the columns cannot use a new index.  To rebuild an
- * index is silent, except for REINDEX CONCURRENTLY, which creates an index.
+ * Reports the operators of the columns that cannot use a new index.  Nothing
+ * is reported when an existing index is rebuilt, except by REINDEX
+ * CONCURRENTLY, which creates a new index.
  */
 void
 bx_usable_notify(Relation heap, Relation index)

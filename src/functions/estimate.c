@@ -4,11 +4,12 @@
  *	  bloomidx_estimate(): estimates the size of an index, and the pages
  *	  that a lookup would read, before the index is built.
  *
- * The estimate uses only the size of the table and the statistics of ANALYZE.
- * From these it derives the number of distinct keys in consecutive pages, and
- * from that number, with the functions that CREATE INDEX uses, the filters.
- * If a column extracts, or is an expression, there are no statistics of its
- * keys, and the keys of all columns are counted in a sample instead.
+ * If all columns are plain columns of the table, the estimate uses only the
+ * size of the table and the statistics of ANALYZE.  From these it computes the
+ * number of distinct keys in consecutive pages.  If a column extracts, or is
+ * an expression, there are no statistics of its keys, and the keys of all
+ * columns are counted in a sample instead.  The sizes of the filters are
+ * computed from the number of keys by the functions that CREATE INDEX uses.
  *
  * If a value has n rows, randomly distributed, a fraction p of the table does
  * not contain the value with probability (1 - p)^n.  If the table is sorted
@@ -63,9 +64,9 @@ PG_FUNCTION_INFO_V1(bloomidx_estimate);
 #define BRIN_MIN_PAGES		32
 
 /*
- * If the keys are counted in a sample, a lookup is one for a value that a
- * single range contains.  It looks for one key, or for so many if they are
- * n-grams.
+ * If the keys are counted in a sample, a lookup is assumed to be for a value
+ * that a single range contains.  The value has one key, or this number of keys
+ * if the keys are n-grams.
  */
 #define NGRAMS_PER_LOOKUP	8
 
@@ -343,9 +344,9 @@ ranges_of_value(const BxTableModel *model, double ranges)
 }
 
 /*
- * Returns the expected number of ranges that contain the values that a lookup
- * is for: those of all columns of a row, if they have a combined key, else the
- * first column's.
+ * Returns the expected number of ranges that contain the values of a lookup:
+ * the values of all columns of a row, if there is a combined key, otherwise
+ * the value of the first column.
  */
 static double
 ranges_of_lookup(const BxTableModel *model, double ranges)
@@ -689,8 +690,9 @@ get_definitions(ArrayType *columns, int *n)
 
 /*
  * Counts the keys in a sample of the visible rows.  The functions in
- * expressions run as the owner of the table; see hypothetical.c.  The functions
- * of operator classes and types are run only if they are written in C.
+ * expressions run as the owner of the table; see hypothetical.c.  The
+ * functions of operator classes and types are run only if they are written in
+ * C.
  */
 static void
 take_sample(Relation table, const BxHypothetical *hypothetical,

@@ -7,7 +7,8 @@
  *
  * A definition is what CREATE INDEX accepts for a column: a name or an
  * expression, COLLATE, and an operator class with its options.  A string that
- * is exactly the name of a column is taken as such, whatever its letters.
+ * is exactly the name of a column is taken as that column, even if the name
+ * would have to be quoted in an expression.
  *
  * The functions in an expression run as the owner of the table, as in CREATE
  * INDEX, and only for a caller who has the privileges of the owner.  The
@@ -17,8 +18,8 @@
  * the lock on the table, the old name is no longer the name of a column, and
  * is taken as an expression, which the owner has chosen.
  *
- * Only those fields of the Relation are set that the folder key/ and the heap
- * scan read.  It is not in the relation cache, and has no pages.
+ * Only the fields of the Relation that the folder key/ and the heap scan read
+ * are set.  The Relation is not in the relation cache, and has no pages.
  *
  *-------------------------------------------------------------------------
  */

@@ -91,7 +91,7 @@ check_index(Relation index)
 						RelationGetRelationName(index))));
 	bx_open_check_storage(index);
 
-	/* REINDEX has called a function in an expression, which has called us */
+	/* REINDEX evaluates an index expression, whose function has called us */
 	if (ReindexIsProcessingIndex(RelationGetRelid(index)))
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),

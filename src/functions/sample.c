@@ -8,15 +8,17 @@
  * page of the table to the last.  Numbered in this order, its pages are
  * divided into blocks of 1, 2, 4, ... pages, and the distinct keys of each
  * block are counted.  Blocks up to the size of a window show how many keys
- * consecutive pages have in common; larger blocks are taken to be like as many
- * consecutive pages, although they are scattered.
+ * consecutive pages have in common.  The pages of larger blocks are scattered,
+ * but such a block is assumed to have as many distinct keys as the same number
+ * of consecutive pages.
  *
  * For more pages than the sample has, the counts are extrapolated.  If the
  * second half of a block adds q times as many new keys as the second quarter,
  * each further doubling is assumed to add q times as many as the one before.
- * q is 2 if most keys are distinct, so that the keys grow with the pages, and
- * is near 0 if no new keys are left to be found.  For text, whose vocabulary
- * grows with a power of its length, q is a constant, too.
+ * If most keys are distinct, so that the number of keys is proportional to the
+ * number of pages, q is 2; if further pages have almost no new keys, q is near
+ * 0.  For text, the number of distinct words is about a power of the length of
+ * the text, so q is a constant between these values.
  *
  *-------------------------------------------------------------------------
  */
@@ -35,9 +37,9 @@
 #define SAMPLE_PAGES	1024
 
 /*
- * Maximum number of keys in memory.  If there are more, only the keys are
- * counted whose lowest bits are zero; they are a random part of all keys, and
- * the same part on every page.
+ * Maximum number of keys in memory.  If there are more keys, only the keys
+ * whose lowest bits are zero are counted: these are a random sample of all
+ * keys, and the same sample on every page.
  */
 #define MAX_KEYS		(1 << 20)
 

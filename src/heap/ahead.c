@@ -5,24 +5,24 @@
  *	  already on a heap page, but are yet to be inserted into the index.
  *
  * COPY puts many rows on heap pages before it inserts the first of them into
- * the indexes.  The rows of an extracting column have many keys, in as many
- * pages of filters, and rows of the same heap page share many of the keys, and
- * all of the pages.  So the keys of all these rows are set together, when the
- * first row of the heap page is inserted, and each page of filters is locked
- * and logged once.
+ * the indexes.  A row of an extracting column sets many keys, in many pages of
+ * filters.  Rows on the same heap page have many keys in common, and set their
+ * keys in the same pages of filters.  So the keys of all these rows are set
+ * together, when the first row of the heap page is inserted, and each page of
+ * filters is locked and logged once.
  *
- * Each row is inserted later all the same, and that insert finds that the keys
+ * The insert of each of the other rows follows later, and finds that the keys
  * are set.  If a row that is read ahead is not inserted later, filters contain
- * keys that they need not contain, which is harmless.  So it does not matter
- * for the results which rows are read ahead.
+ * keys that they need not contain, which is harmless.  So the choice of the
+ * rows that are read ahead does not affect the results of searches.
  *
- * The rows that are read ahead are on the heap page of the row that is being
- * inserted, behind this row, and have been added by the same command of the
- * same transaction.  So their values can be used like those that the executor
- * passes.  A row with a value that must be detoasted is not read ahead, which
- * limits the memory.  There is no reading ahead for an index with an
- * expression, a predicate, or an operator class with a function of a user,
- * which would be evaluated twice.
+ * The rows that are read ahead are on the same heap page as the row that is
+ * being inserted, have higher line pointers, and have been added by the same
+ * command of the same transaction.  So their values can be used like the
+ * values that the executor passes.  A row with a value that must be detoasted
+ * is not read ahead, which limits the memory.  No rows are read ahead for an
+ * index with an expression, a predicate, or an operator class with a
+ * user-defined function, because these would be evaluated twice.
  *
  *-------------------------------------------------------------------------
  */
@@ -49,9 +49,9 @@ struct BxAhead
 	BxRowKeys	row;			/* keys of the row that is being read */
 
 	/*
-	 * COPY writes the table in a small ring of buffers, and leaves a buffer
-	 * that others have used, too.  An access with a strategy does not count
-	 * as such a use.
+	 * COPY writes the table in a small ring of buffers, and removes a buffer
+	 * from the ring if the usage count shows that another access has used the
+	 * buffer.  An access with a strategy does not raise the usage count.
 	 */
 	BufferAccessStrategy strategy;
 };

@@ -157,15 +157,15 @@ is_direct(BxHeapScan *scan)
  * predicate as the functions are defined now.
  *
  * The relation cache contains the expressions with the bodies of SQL functions
- * inlined: as they were when this session first needed the expressions, and
- * with names resolved under the search_path of that time.  If the replacement
- * of a function is rolled back, or search_path changes, the cached expressions
- * do not change.  Filters that are rebuilt from such expressions would miss
- * rows.  So the relation cache is made to read them again, under the present
- * identity and search_path; and afterwards to discard them, because later
- * statements run under another identity and search_path.  The lists remain
- * allocated, because the relation cache frees them only together with the
- * entry; all users have copies.
+ * inlined, as the functions were defined when this session first needed the
+ * expressions, and with names resolved under the search_path of that time.  If
+ * the replacement of a function is rolled back, or search_path changes, the
+ * cached expressions do not change.  Filters that are rebuilt from such
+ * expressions would miss rows.  So this function makes the relation cache read
+ * the expressions again, under the present user and search_path, and discards
+ * the new expressions afterwards, because later statements run under another
+ * user and search_path.  The memory of the discarded lists is freed only
+ * together with the relation cache entry; other code uses copies of the lists.
  */
 IndexInfo *
 bx_heapscan_index_info(Relation index)

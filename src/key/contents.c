@@ -417,8 +417,9 @@ typedef struct TypeSearch
 static Oid	find_contained(TypeSearch *search, Oid type);
 
 /*
- * Returns the type itself, or a type contained in it whose values are hashed
- * along with it, if its hash function passes the test; else InvalidOid.
+ * If the hash function of the type passes the test, returns the type.  If the
+ * type is hashed by hashing the values that it contains, returns a contained
+ * type whose hash function passes the test.  Otherwise returns InvalidOid.
  */
 static Oid
 find_type(TypeSearch *search, Oid type)
@@ -513,9 +514,9 @@ bx_hash_looks_into_values(Relation index, int attno)
 
 /*
  * Returns a type that is contained in an indexed column's type, and whose
- * hash function passes the test; else InvalidOid.  The type of the column
- * itself is tested, too, if it is the default hash function of that type that
- * is used.
+ * hash function passes the test; else InvalidOid.  If the operator class has
+ * no hash function, so that the default hash function of the column's type is
+ * used, the column's type is tested, too.
  */
 static Oid
 find_in_column(Relation index, int attno, bool (*test) (Oid))

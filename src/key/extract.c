@@ -14,18 +14,18 @@
  * triConsistent gets only FALSE and MAYBE.  FALSE means that no row of the
  * range has the key.
  *
- * In the default mode, a row must have at least one of the keys.  Functions
- * rely on that, and need not check it, so it is checked here.  In the other
- * modes a row may instead have the key "the value has no parts" (mode
+ * In the default mode, a row must have at least one of the keys.  The support
+ * functions need not check this condition, so it is checked here.  In the
+ * other modes a row may instead have the key "the value has no parts" (mode
  * INCLUDE_EMPTY) or the marker "the column is not NULL" (mode ALL).
  *
- * Most operators demand that some keys are present in any case.  These
- * required keys are determined once for each query: a key is required if
- * triConsistent returns FALSE when this key is absent and all others may be
- * present.  If all keys are required, a search only ANDs their masks.
- * Otherwise triConsistent decides about the remaining children, with one call
- * for each different set of optional keys that occurs among the children of a
- * node.
+ * For most operators some keys are required: a row without such a key cannot
+ * match.  The required keys are determined once for each query: a key is
+ * required if triConsistent returns FALSE when this key is absent and all
+ * others may be present.  If all keys are required, a search only ANDs their
+ * masks.  Otherwise triConsistent decides about the remaining children, with
+ * one call for each different set of optional keys that occurs among the
+ * children of a node.
  *
  *-------------------------------------------------------------------------
  */
@@ -170,15 +170,16 @@ bx_extract_init(Relation index, int attno)
 
 /*
  * Computes the keys of a value of an extracting column, which is not NULL.
- * Returns their number, which is at least 1: a value without parts has a key
- * that says so.  Keys may occur more than once.  The array is allocated in the
- * current memory context, and so is what extractValue allocates: the caller
- * resets the context for every row.  This calls functions of the operator
- * class, so no content lock may be held.
+ * Returns their number, which is at least 1: a value without parts has the key
+ * "the value has no parts".  Keys may occur more than once.  The array of keys
+ * and the memory that extractValue allocates are in the current memory
+ * context: the caller resets the context for every row.  This calls functions
+ * of the operator class, so no content lock may be held.
  *
- * The array is that of the parts, where Datums have room for keys.  GIN, too,
- * overwrites the array that extractValue returns; but GIN does not free it, so
- * it need not be a chunk of its own.
+ * If Datums have the size of keys, the keys overwrite the array of parts that
+ * extractValue has returned, as GIN does.  GIN does not free that array, so
+ * extractValue need not allocate it separately; therefore the array must not
+ * be freed or resized.
  */
 int
 bx_extract_keys(BxHasher *hasher, Datum value, uint64 **keys)
@@ -244,11 +245,11 @@ call_boolean(BxOpaque *opaque, const int *maybe, int nmaybe, int present)
 }
 
 /*
- * Answers like triConsistent, by means of consistent: MAYBE if consistent is
- * true for any combination of the keys that may be present.  The function need
- * not be monotone.  All combinations are tried, because without any key the
- * function may be called in the modes that demand no key, and a wrong "true"
- * does no harm.
+ * Computes the result of triConsistent by calls of consistent: MAYBE if
+ * consistent returns true for any combination of the keys that may be present.
+ * The function need not be monotone.  The combinations include the one without
+ * any key, although the function expects it only in the modes that demand no
+ * key: a wrong "true" does no harm.
  */
 static GinTernaryValue
 combine_boolean(BxOpaque *opaque)
@@ -265,7 +266,7 @@ combine_boolean(BxOpaque *opaque)
 		maybe[n++] = i;
 	}
 
-	/* probably it is true if all keys are present, so begin with that */
+	/* the result is most probably true if all keys are present: test first */
 	for (int present = (1 << n) - 1; present >= 0; present--)
 	{
 		CHECK_FOR_INTERRUPTS();
@@ -355,7 +356,7 @@ extract_operand(BxExtractor *extractor, StrategyNumber strategy,
 	if (opaque->nkeys == 0 && *mode == GIN_SEARCH_MODE_DEFAULT)
 		return NULL;
 
-	/* functions may look at this array even if they have not made one */
+	/* consistent functions may read this array even if it was not returned */
 	if (opaque->nulls == NULL)
 		opaque->nulls = palloc0(sizeof(bool) * Max(opaque->nkeys, 1));
 	opaque->element = palloc_extended(sizeof(int) * Max(opaque->nkeys, 1),
@@ -416,8 +417,9 @@ add_elements(BxQuery *query, BxHasher *hasher, BxOpaque *opaque)
 }
 
 /*
- * Returns whether a row may match that lacks the element or, if "only", that
- * has no other element.  Prefixes count as possibly present.
+ * If "only" is false, returns whether a row without the given element may
+ * match; if "only" is true, whether a row that has no other element may match.
+ * Prefixes count as possibly present.
  */
 static bool
 may_match_if(BxOpaque *opaque, int element, bool only)
@@ -430,7 +432,7 @@ may_match_if(BxOpaque *opaque, int element, bool only)
 
 /*
  * Returns how many of n elements are examined, one by one.  For an estimate
- * these are a sample.
+ * this is the size of a sample.
  */
 static int
 count_examined(const BxOpaque *opaque, int n, bool is_estimate)
@@ -443,8 +445,8 @@ count_examined(const BxOpaque *opaque, int n, bool is_estimate)
 /*
  * Divides the elements from "first" on into those that are required and those
  * that are optional.  Returns false if no row can match.  Elements that are
- * not examined are optional; but for an estimate they are assumed to be
- * required if all those of the sample are.
+ * not examined are considered optional.  For an estimate, they are considered
+ * required if all elements of the sample are required.
  */
 static bool
 classify(BxQuery *query, BxOpaque *opaque, int first, bool is_estimate,
@@ -524,7 +526,7 @@ add_operand(BxQuery *query, BxHasher *hasher, StrategyNumber strategy,
 	if (!is_decided(opaque, &clause, is_estimate))
 		clause.opaque = opaque;
 
-	/* a row that has none of the elements may match nevertheless */
+	/* a row without any of the elements may match, too */
 	if (clause.nrequired == 0 &&
 		(has_prefix || mode != GIN_SEARCH_MODE_DEFAULT))
 	{

@@ -84,12 +84,12 @@ typedef struct BxRowKeys
 	int			nkeys;
 	int			nvalues;
 	uint64	   *keys;
-	int			allocated;		/* keys that there is room for */
+	int			allocated;		/* size of keys[] */
 } BxRowKeys;
 
 /*
- * A value with more keys than this is so large that removing duplicates is
- * worth a sort, and that the memory is not kept for the next row.
+ * The keys of a value with more keys than this are sorted to remove
+ * duplicates, and their memory is not kept for the next row.
  */
 #define BX_MANY_KEYS			2048
 

@@ -175,8 +175,8 @@ bx_query_add_clause(BxQuery *query)
 }
 
 /*
- * Completes the current condition, which has clauses instead of a mere list of
- * elements.  Returns false if it has none, so that no row can match.
+ * Completes the current condition, which is a list of clauses and not of
+ * elements.  Returns false if it has no clauses, so that no row can match.
  */
 bool
 bx_query_end_clauses(BxQuery *query)

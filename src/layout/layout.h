@@ -89,7 +89,7 @@ typedef struct BxUnitResult
 			float		group_rate; /* rate of that filter */
 
 			BxGroupDesc own_group;	/* a group for this partition alone, if it
-									 * has too many keys for the other */
+									 * has too many keys for the wide group */
 
 			/* in the first entry; protected by the mutex until chosen */
 			uint32		max_width;	/* of groups */

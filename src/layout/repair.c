@@ -69,11 +69,11 @@ bx_repair_scan_ranges(BxRepair *repair, uint8 lg_base, uint64 first, uint64 n,
 }
 
 /*
- * Returns whether the caller of a repair may go on after an error.  VACUUM
- * goes on if the error may be caused by a row, or by a lack of memory or disk
- * space, as opposed to other errors of the server, and those of the index.  An
- * insert goes on unless it was cancelled, because the insert of a row must not
- * fail because of other rows or other parts of the index.
+ * Returns whether the caller of a repair continues after an error.  VACUUM
+ * continues if the error may have been caused by a row, or by a lack of memory
+ * or disk space, but not after other errors of the server or of the index.  An
+ * insert continues unless it was cancelled: the insert of a row must not fail
+ * because of other rows or other parts of the index.
  */
 static bool
 is_tolerable(BxRepairCaller caller, int sqlerrcode)

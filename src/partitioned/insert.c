@@ -94,12 +94,12 @@ typedef struct Target
 /* A key is set in a page of each level, and in as many shadows. */
 #define MAX_TARGETS		(2 * (BX_TOP_LEVEL + 1))
 
-/* A row with more keys than this is inserted page by page. */
+/* A row with more keys than this, besides markers, is inserted page by page. */
 #define FEW_KEYS		4
 
 /*
- * Maximum number of its keys that are inserted at a time.  This bounds the
- * memory, and the time until an interrupt is noticed.
+ * Maximum number of keys of such a row that are inserted at a time.  This
+ * bounds the memory, and the time until an interrupt is noticed.
  */
 #define MAX_BATCH		(16 * 1024)
 
@@ -109,7 +109,7 @@ typedef struct Target
  */
 #define MAX_PINNED		Min(16, Max(NBuffers / 32, 1))
 
-/* Maximum number of its keys that are set in one page at a time. */
+/* Maximum number of keys of such a row that are set in one page at a time. */
 #define MAX_PAGE_KEYS	(BX_MAX_PAGE_BITS / BX_MAX_KEY_BITS)
 
 /* Keys are sorted by counting them if there are at most this many pages. */
@@ -140,10 +140,11 @@ choose_set_size(Size n)
 }
 
 /*
- * Empties a set, in time that is proportional to the keys that it contained,
- * because this happens for every range.  A set that was large for a single
- * range becomes smaller: it then uses only the first of its slots, until it
- * grows again and gets new ones.
+ * Empties a set.  The time is proportional to the number of keys in the set,
+ * because sets are emptied for every range.  If the set has far more slots
+ * than keys, because an earlier range had many keys, the number of slots in
+ * use is reduced; the memory of the other slots is kept until the set grows
+ * again.
  */
 static void
 clear_set(KeySet *set)
@@ -883,9 +884,9 @@ verify_entry(PartitionedInsert *state, Buffer topbuf)
 }
 
 /*
- * Adds some keys of a row that has many, at most MAX_BATCH.  Keys that an
- * earlier row, or an earlier batch, has set in the same slices need not be set
- * again, if the slices are still current.
+ * Adds a batch of keys of a row with many keys, at most MAX_BATCH keys.  Keys
+ * that an earlier row, or an earlier batch, has set in the same slices need
+ * not be set again, if the slices are still current.
  */
 static void
 insert_batch(BxInsert *insert, Relation heap, ItemPointer tid, Buffer topbuf,

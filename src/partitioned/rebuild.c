@@ -529,7 +529,7 @@ complete_first_partition(BxRepair *repair)
 	if (ranges << rebuild.meta.lg_base > MAX_INSERT_PAGES)
 		return;
 
-	/* the remains of a rebuild that has failed would be in the way */
+	/* complete or drop what a failed rebuild has left */
 	bx_regroup_settle(index, 0);
 	bx_dir_drop_shadow(index, 0);
 	if (!is_incomplete(index, npartitions > 1, &top))

@@ -183,7 +183,7 @@ rebuild_filter(void *arg)
 		return;
 	}
 
-	/* the next VACUUM compares with what is measured now, if that is more */
+	/* the next VACUUM compares with the larger of planned and present keys */
 	if (bx_groups_measure(index, region, &regroup->group, 0,
 						  refilter->repair->strategy, &measure) &&
 		measure.keys > regroup->group.keys)

@@ -135,9 +135,9 @@ bx_regroup_finish(BxRegroup *regroup, bool is_filtered,
 }
 
 /*
- * Completes or reverts a replacement that has failed in a region: a partition
- * whose shadow is in the region page gets step 5, and the shadow of any other
- * partition is dropped.
+ * Completes or reverts a replacement that has failed in a region.  If the
+ * region page contains a partition's shadow, step 5 is performed for the
+ * partition; otherwise the shadow is dropped.
  */
 void
 bx_regroup_settle(Relation index, uint32 region)

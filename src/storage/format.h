@@ -36,8 +36,8 @@
 #define BX_METAPAGE_BLKNO	0
 
 /*
- * number of children of a node: ranges of a segment, segments of a partition,
- * ...
+ * Number of children of a node: the ranges of a segment, or the segments of a
+ * partition.  Also the number of partitions of a region.
  */
 #define BX_FANOUT			128
 
@@ -248,10 +248,10 @@ typedef struct BxTopPageData
 /*
  * Content of a region page: the directory of 128 partitions.
  *
- * If several groups contain a partition, the last one is current: VACUUM
- * appends a group to replace filters of others.  A
- * partition whose bit in "unfiltered" is set matches every key, whatever its
- * group says: it has no filter, or its filter is in doubt.
+ * If several groups contain a partition, the last one is current: to replace
+ * filters of a group, VACUUM appends another group.  A partition whose bit in
+ * "unfiltered" is set matches every key, even if a group contains the
+ * partition: the partition has no filter, or its filter is in doubt.
  */
 #define BX_MAX_GROUPS \
 	((int) ((BX_CONTENT_SIZE - BX_FANOUT / 8 - sizeof(uint32) - \
