@@ -92,8 +92,7 @@ typedef struct BxUnitResult
 									 * has too many keys for the wide group */
 
 			/* in the first entry; protected by the mutex until chosen */
-			uint32		max_width;	/* of groups */
-			uint32		like;	/* their blocks; see bx_groups_plan() */
+			uint32		like;	/* see bx_groups_plan() */
 
 			/* in the entry of the first partition of a group */
 			uint32		group_state;	/* protected by the mutex; see
@@ -126,7 +125,7 @@ typedef struct BxBuildShared
 	pg_atomic_uint32 next_generation;	/* of nodes and groups; starts with 1 */
 
 	slock_t		mutex;			/* protects the next two fields, and
-								 * group_state and max_width of the results */
+								 * group_state and "like" of the results */
 	double		heap_tuples;
 	double		index_tuples;
 

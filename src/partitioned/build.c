@@ -64,45 +64,53 @@ bx_partitioned_build_plan(BxBuild *build, BxMetaPageData *meta)
 }
 
 /*
- * Chooses the maximum width of groups, and the number c of which the number of
- * blocks of every group is c * 2^k, unless another participant has already
- * chosen both for all participants.  A group of the maximum width, with the
- * given number of keys per partition, fits in an eighth of shared_buffers,
- * because every partition writes to all pages of its group.
+ * Chooses the number c of which the number of blocks of every group is
+ * c * 2^k, unless another participant has already chosen it for all
+ * participants.  c is the number of blocks for the given number of keys per
+ * partition.
  */
 static void
 choose_group_size(BxBuildShared *shared, double keys)
 {
 	BxUnitResult *chosen = &shared->results[0];
-	int			width = BX_BUILD_WIDTH;
 	BxGroupDesc group;
 
-	bx_groups_plan(keys, 0, width, 0, &group);
-	while (width > 1 && bx_group_pages(group.nblocks, width) > NBuffers / 8)
-		width /= 2;
+	bx_groups_plan(keys, 0, 1, 0, &group);
 	SpinLockAcquire(&shared->mutex);
-	if (chosen->partition.max_width == 0)
-	{
-		chosen->partition.max_width = width;
+	if (chosen->partition.like == 0)
 		chosen->partition.like = group.nblocks;
-	}
 	SpinLockRelease(&shared->mutex);
 }
 
 /*
+ * Returns whether a group of this width, with c blocks per partition, is small
+ * enough.  Every partition of the build writes to all pages of its group, so a
+ * group fits in a quarter of shared_buffers.  Inserts add keys to the last
+ * partition, and their bits are in any of the group's pages, so the group of
+ * the last partition fits in an eighth.
+ */
+static bool
+is_group_affordable(const BxBuildShared *shared, int width, bool is_last)
+{
+	return bx_group_pages(shared->results[0].partition.like, width) <=
+		NBuffers / (is_last ? 8 : 4);
+}
+
+/*
  * Returns the first partition of the group of a partition in this build, and
- * sets *width: the widest group whose partitions the heap has.
+ * sets *width: the widest group that is affordable and whose partitions the
+ * heap has.
  */
 static uint32
 first_of_group(const BxBuildShared *shared, uint32 partition, int *width)
 {
-	uint32		first = partition;
-
-	for (*width = shared->results[0].partition.max_width; *width > 1;
-		 *width /= 2)
+	for (*width = BX_BUILD_WIDTH; *width > 1; *width /= 2)
 	{
-		first = partition - partition % *width;
-		if (first + *width <= shared->nunits)
+		uint32		first = partition - partition % *width;
+		uint32		end = first + *width;
+
+		if (end <= shared->nunits &&
+			is_group_affordable(shared, *width, end == shared->nunits))
 			return first;
 	}
 	return partition;
