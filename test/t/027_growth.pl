@@ -173,6 +173,8 @@ foreach my $step ('published', 'filled', 'group_filled', 'group_entered')
 			kill9_all($node);
 			$node->start;
 			$gate = new_gate($node);
+			indexes_are_good($node, $what);
+			report("kill -9 at $step of a " . ($is_group ? 'first filter' : 'summary'), 1);
 		}
 		else
 		{
