@@ -586,6 +586,29 @@ sub cancel
 	return;
 }
 
-sub quit { my ($self) = @_; $self->{session}->quit; return; }
+# The answer to a query that changes nothing, with all messages.  The session is always the same, so that the relation cache
+# has what it remembers of the index, and a question costs less than a new session.
+sub ask
+{
+	my ($self, $sql) = @_;
+
+	if (!$self->{asker})
+	{
+		$self->{asker} = $self->{node}->background_psql('postgres', on_error_stop => 0);
+		$self->{asker}->set_query_timer_restart();
+	}
+	my $answer = $self->{asker}->query("$sql;\nRESET ALL");
+	my $messages = $self->{asker}{stderr};
+
+	$self->{asker}{stderr} = '';
+	return $answer . $messages;
+}
+
+sub quit
+{
+	my ($self) = @_;
+	$_->quit foreach $self->{session}, $self->{asker} || ();
+	return;
+}
 
 1;

@@ -174,7 +174,7 @@ foreach my $step ('published', 'filled', 'group_filled', 'group_entered')
 			$node->start;
 			$gate = new_gate($node);
 			indexes_are_good($node, $what);
-			report("kill -9 at $step of a " . ($is_group ? 'first filter' : 'summary'), 1);
+			report("kill -9 at $step of a new filter", 1) if $is_group;
 		}
 		else
 		{
