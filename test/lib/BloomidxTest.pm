@@ -25,6 +25,7 @@ our @EXPORT = qw(
   layout
   using_index
   report
+  run_race
   lost_rows
   all_rows_found
   page_size
@@ -391,16 +392,18 @@ sub start_pgbench
 sub poll_until
 {
 	my ($condition, $what) = @_;
+	my $end = time + $PostgreSQL::Test::Utils::timeout_default;
 
-	foreach (1 .. 10 * $PostgreSQL::Test::Utils::timeout_default)
+	until ($condition->())
 	{
-		return 1 if $condition->();
-		usleep(100_000);
+		die "timed out waiting until $what" if time > $end;
+		usleep(10_000);
 	}
-	die "timed out waiting until $what";
+	return 1;
 }
 
-# kill -9 of the postmaster and every process it started: nothing gets a chance to write anything.
+# kill -9 of the postmaster and every process it started: nothing gets a chance to write anything.  The caller starts the
+# server again, compares the index with the table, and calls bloomidx_check().
 sub kill9_all
 {
 	my ($node) = @_;
@@ -413,11 +416,13 @@ sub kill9_all
 	kill 'KILL', @children;
 	poll_until(sub { !grep { !/^\s*Z/ } split /\n/, `ps -o stat= -p $processes` }, 'the killed server is dead');
 
+	report('kill -9', 1);
+
 	# The next start takes a zombie for a running server, and not every init process is quick to wait for it.
-	foreach (1 .. 50)
+	foreach (1 .. 500)
 	{
 		return if !kill 0, $postmaster;
-		usleep(100_000);
+		usleep(10_000);
 	}
 	unlink $lock_file;
 	return;
@@ -429,6 +434,16 @@ sub report
 	my ($what, $n) = @_;
 	note "total: $n $what";
 	return;
+}
+
+# Runs a race, which is a sub of the test, and reports the try.
+sub run_race
+{
+	my ($race, @arguments) = @_;
+	my @result = main->can($race)->(@arguments);
+
+	report("tries of race $race", 1);
+	return @result;
 }
 
 # bloomidx_check() is content with all indexes of all databases that have the oracle.
@@ -543,7 +558,7 @@ sub is_waiting
 sub waiting
 {
 	my ($self, $point) = @_;
-	return $self->{node}->safe_psql('postgres', "SELECT count(*) FROM pg_locks WHERE @{[ is_waiting($point) ]}");
+	return $self->{session}->query_safe("SELECT count(*) FROM pg_locks WHERE @{[ is_waiting($point) ]}");
 }
 
 # Waits until so many backends, 1 by default, wait at the point.
@@ -551,8 +566,15 @@ sub wait_for
 {
 	my ($self, $point, $n) = @_;
 	$n ||= 1;
-	$self->{node}->poll_query_until('postgres', "SELECT count(*) >= $n FROM pg_locks WHERE @{[ is_waiting($point) ]}")
-	  or die "nobody came to $point";
+	BloomidxTest::poll_until(sub { $self->waiting($point) >= $n }, "backends come to $point");
+	return;
+}
+
+# Waits until a query says that something is true of the server's locks and sessions.
+sub wait_until
+{
+	my ($self, $query) = @_;
+	BloomidxTest::poll_until(sub { $self->{session}->query_safe($query) eq 't' }, "this is true: $query");
 	return;
 }
 
@@ -564,6 +586,29 @@ sub cancel
 	return;
 }
 
-sub quit { my ($self) = @_; $self->{session}->quit; return; }
+# The answer to a query that changes nothing, with all messages.  The session is always the same, so that the relation cache
+# has what it remembers of the index, and a question costs less than a new session.
+sub ask
+{
+	my ($self, $sql) = @_;
+
+	if (!$self->{asker})
+	{
+		$self->{asker} = $self->{node}->background_psql('postgres', on_error_stop => 0);
+		$self->{asker}->set_query_timer_restart();
+	}
+	my $answer = $self->{asker}->query("$sql;\nRESET ALL");
+	my $messages = $self->{asker}{stderr};
+
+	$self->{asker}{stderr} = '';
+	return $answer . $messages;
+}
+
+sub quit
+{
+	my ($self) = @_;
+	$_->quit foreach $self->{session}, $self->{asker} || ();
+	return;
+}
 
 1;

@@ -158,8 +158,7 @@ sub all_rows_of_a_statement_that_spans_a_rebuild_are_kept
 
 	$blocker->query_safe('SELECT pg_advisory_lock(4711)');
 	my $slow = start("INSERT INTO $table SELECT -20 - i, CASE WHEN i = 2 THEN pg_advisory_lock_shared(4711)::text END FROM generate_series(1, 3) i");
-	$node->poll_query_until('postgres', "SELECT count(*) = 1 FROM pg_locks WHERE locktype = 'advisory' AND objid = 4711 AND NOT granted")
-	  or die 'the insert does not wait';
+	$gate->wait_until("SELECT count(*) = 1 FROM pg_locks WHERE locktype = 'advisory' AND objid = 4711 AND NOT granted");
 	my $rebuild = rebuild_until($table, 'filled');
 	$blocker->query_safe('SELECT pg_advisory_unlock(4711)');
 	$slow->quit;
@@ -223,9 +222,8 @@ sub several_inserters_make_the_same_segment
 	$gate->hold('allocated');
 	my @inserts = map { start("INSERT INTO $table VALUES ($_, 'racing')") } 1 .. 3;
 	$gate->wait_for('allocated');
-	$node->poll_query_until('postgres',
-		"SELECT count(*) >= 2 FROM pg_locks WHERE relation = '${table}_k_idx'::regclass AND locktype = 'page' AND NOT granted")
-	  or die 'the others do not wait';
+	$gate->wait_until(
+		"SELECT count(*) >= 2 FROM pg_locks WHERE relation = '${table}_k_idx'::regclass AND locktype = 'page' AND NOT granted");
 	my $sweep = start("VACUUM $table");
 	$gate->release('allocated');
 	$_->quit foreach @inserts, $sweep;
@@ -266,9 +264,9 @@ sub bloomidx_check_reads_the_directory_once
 	$gate->wait_for('claims');
 	query("INSERT INTO $table SELECT 3000 + i, repeat('x', 1900) FROM generate_series(1, 1500) i");
 	$gate->release_once('claims');
-	$node->poll_query_until('postgres',
-		"SELECT count(*) = 0 FROM pg_stat_activity WHERE query ~ '^SELECT bloomidx_check' AND state = 'active' AND wait_event_type IS DISTINCT FROM 'Lock'")
-	  or die 'bloomidx_check neither ends nor waits';
+	# it ends, or waits
+	$gate->wait_until(
+		"SELECT count(*) = 0 FROM pg_stat_activity WHERE query ~ '^SELECT bloomidx_check' AND state = 'active' AND wait_event_type IS DISTINCT FROM 'Lock'");
 	is($gate->waiting('claims'), 0, "$try: bloomidx_check beside inserts that make pages reads the directory once");
 	go_on($check, 'claims');
 	return;
@@ -539,7 +537,7 @@ sub the_later_of_two_equal_keys_waits
 	query("CREATE TABLE $table (k int, EXCLUDE @{[ using_index('k WITH =') ]}); INSERT INTO $table SELECT generate_series(1, 500)");
 	my $first = scan_until_listed("INSERT INTO $table VALUES (1000)");
 	my $second = start("SET deadlock_timeout = '10min'; INSERT INTO $table VALUES (1000)");
-	$node->poll_query_until('postgres', "SELECT count(*) = 2 FROM pg_locks WHERE NOT granted AND locktype = 'advisory'") or die;
+	$gate->wait_until("SELECT count(*) = 2 FROM pg_locks WHERE NOT granted AND locktype = 'advisory'");
 	# the one who listed first goes on; both see each other only if the second inserted before the first listed
 	go_on($first, 'listed');
 	$second->quit;
@@ -579,33 +577,34 @@ CREATE OPERATOR ~~* (LEFTARG = varchar, RIGHTARG = varchar, FUNCTION = ${table}_
 # The run
 #
 
+my @races = qw(
+  inserts_during_a_rebuild_are_kept
+  an_insert_that_began_before_a_rebuild_is_kept
+  all_rows_of_a_statement_that_spans_a_rebuild_are_kept
+  keys_that_come_back_during_a_rebuild_are_kept
+  a_search_survives_two_rebuilds
+  several_inserters_make_the_same_segment
+  nobody_waits_for_an_insert_that_makes_pages
+  functions_show_no_half_of_the_first_row
+  hot_updates_behind_a_scan_of_the_heap_are_found
+  an_old_snapshot_finds_old_values
+  a_cancelled_vacuum_does_no_harm
+  an_index_only_scan_does_not_count_dead_rows
+  an_index_scan_finds_its_versions_whatever_comes_after
+  the_later_of_two_equal_keys_waits
+  operators_are_dropped_during_create_index);
+
 for my $number (1 .. $tries)
 {
-	my $try = "try $number";
-
 	$gate = new_gate($node);
-	inserts_during_a_rebuild_are_kept($try);
-	an_insert_that_began_before_a_rebuild_is_kept($try);
-	all_rows_of_a_statement_that_spans_a_rebuild_are_kept($try);
-	keys_that_come_back_during_a_rebuild_are_kept($try);
-	a_search_survives_two_rebuilds($try);
-	several_inserters_make_the_same_segment($try);
-	nobody_waits_for_an_insert_that_makes_pages($try);
-	functions_show_no_half_of_the_first_row($try);
-	hot_updates_behind_a_scan_of_the_heap_are_found($try);
-	an_old_snapshot_finds_old_values($try);
-	a_cancelled_vacuum_does_no_harm($try);
-	an_index_only_scan_does_not_count_dead_rows($try);
-	an_index_scan_finds_its_versions_whatever_comes_after($try);
-	the_later_of_two_equal_keys_waits($try);
-	operators_are_dropped_during_create_index($try);
+	run_race($_, "try $number") foreach @races;
 	$gate->quit;
 }
 a_row_whose_insert_failed_does_not_stop_a_rebuild();
 dead_rows_whose_toast_is_gone_do_no_harm();
 
 $standby = new_standby($node, 'races_standby', conf => "max_standby_streaming_delay = -1\nhot_standby_feedback = off\n");
-an_old_snapshot_on_a_standby_finds_old_values_after_create_index("try $_") for 1 .. $tries;
+run_race('an_old_snapshot_on_a_standby_finds_old_values_after_create_index', "try $_") for 1 .. $tries;
 
 # Feedback keeps the catalogs from being pruned, which would make replay wait for the snapshot.
 $standby->append_conf('postgresql.conf', "hot_standby_feedback = on\nwal_receiver_status_interval = 1\n");
@@ -614,12 +613,11 @@ $node->poll_query_until('postgres', 'SELECT count(*) = 1 FROM pg_stat_replicatio
 for my $number (1 .. $tries)
 {
 	$gate = new_gate($node);
-	an_old_snapshot_on_a_standby_finds_rows_behind_the_scan("try $number", $_) for 'k', '(k + 0)';
+	run_race('an_old_snapshot_on_a_standby_finds_rows_behind_the_scan', "try $number", $_) for 'k', '(k + 0)';
 	$gate->quit;
 }
 free_pages_that_a_standby_has_never_seen_can_be_used();
 
-report('tries of each race', $tries);
 log_is_clean($node, 'primary');
 log_is_clean($standby, 'standby');
 done_testing();

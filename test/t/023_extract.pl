@@ -403,7 +403,7 @@ for my $name (@names)
 	$read_pages += $pages;
 }
 cmp_ok($read_pages, '<', 0.9 * $all_pages, 'pages are skipped, over all classes');
-note "total: $queries queries of extracting classes compared";
+report('queries compared', $queries);
 
 # Functions and operators of users in the schema of a companion do not take the place of those of the other extensions.
 $node->safe_psql('postgres', 'CREATE DATABASE squatted');
@@ -500,5 +500,6 @@ CREATE OPERATOR CLASS jsonb_any_hash FOR TYPE jsonb USING bloomidx AS
 is($node->safe_psql('postgres', q{SET enable_seqscan = off; SELECT j FROM by_type WHERE j ? 'k77'}), '{"k77": 77}', 'a class without a hash function');
 my (undef, undef, $rejected) = $node->psql('postgres', 'CREATE INDEX ON by_type USING bloomidx (j jsonb_any_hash)');
 like($rejected, qr/polymorphic hash function that is not written in C/, 'a polymorphic hash function in another language is rejected');
+log_is_clean($node, 'extraction');
 $node->stop;
 done_testing();

@@ -123,6 +123,7 @@ foreach my $round (1 .. 2)
 	indexes_are_good($node, "crash $round");
 	all_found($node, "crash $round");
 }
+log_is_clean($_, 'rows with many keys') foreach $node, $standby;
 $standby->stop;
 $node->stop;
 done_testing();

@@ -118,6 +118,7 @@ sub compare
 
 	is(join("\n", @lines), '', "$what: $compared queries are answered as by a sequential scan");
 	ok($used == $n && $hits > $n / 10, "$what: $used by the index, $hits with rows");
+	report('queries compared', $compared);
 	return;
 }
 

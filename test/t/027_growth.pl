@@ -173,6 +173,8 @@ foreach my $step ('published', 'filled', 'group_filled', 'group_entered')
 			kill9_all($node);
 			$node->start;
 			$gate = new_gate($node);
+			indexes_are_good($node, $what);
+			report("kill -9 at $step of a new filter", 1) if $is_group;
 		}
 		else
 		{
