@@ -50,6 +50,16 @@ SELECT * FROM ask('SELECT * FROM t WHERE attributes @> ''{}''');
 SELECT * FROM ask('SELECT * FROM t WHERE words @@ ''''::tsquery');
 SELECT * FROM ask('SELECT * FROM t WHERE line LIKE ''%x%''');
 SELECT matching_pages('t', 'tags && ''{nothing,nobody}''') < 20 AS few_pages;
+-- A class that has GIN's operator for "is contained by", which asks for empty values.
+CREATE OPERATOR CLASS contained FOR TYPE anyarray USING bloomidx AS
+	OPERATOR 3 <@ (anyarray, anyarray), FUNCTION 2 ginarrayextract(anyarray, internal, internal),
+	FUNCTION 3 ginqueryarrayextract(anyarray, internal, smallint, internal, internal, internal, internal),
+	FUNCTION 6 ginarraytriconsistent(internal, smallint, anyarray, integer, internal, internal, internal), STORAGE anyelement;
+BEGIN;
+CREATE INDEX t_contained ON t USING bloomidx (tags contained) WITH (layout = :layout, pages_per_range = 1);
+SELECT * FROM ask('SELECT * FROM t WHERE tags <@ ''{tag7,x,tag1700,tag0}''');
+SELECT * FROM ask('SELECT * FROM t WHERE tags <@ ''{}''');
+ROLLBACK;
 -- Trap 4: an element that is NULL.
 SELECT * FROM ask('SELECT * FROM t WHERE tags && ''{NULL}''');
 SELECT * FROM ask('SELECT * FROM t WHERE tags @> ''{NULL,tag7}''');
@@ -89,6 +99,12 @@ SELECT attempt('CREATE INDEX ON elements USING bloomidx (e array_elements_ops)')
 CREATE TYPE pair AS (a int, b money);
 CREATE TABLE pairs (c pair[]);
 SELECT attempt('CREATE INDEX ON pairs USING bloomidx (c array_elements_ops)');
+CREATE TABLE fixed (u uuid[], o oid[], b bytea[]);
+INSERT INTO fixed SELECT ARRAY[md5(i::text)::uuid], ARRAY[4000000000 + i]::oid[], ARRAY[decode(md5(i::text), 'hex')] FROM generate_series(1, 500) i;
+CREATE INDEX fixed_all ON fixed USING bloomidx (u array_elements_ops, o array_elements_ops, b array_elements_ops) WITH (layout = :layout);
+SELECT * FROM ask('SELECT * FROM fixed WHERE u @> ARRAY[md5(''77'')]::uuid[]');
+SELECT * FROM ask('SELECT * FROM fixed WHERE o && ''{4000000077,77}''');
+SELECT * FROM ask('SELECT * FROM fixed WHERE b @> ARRAY[decode(md5(''77''), ''hex'')]');
 -- Trap 8: two operators of a family need not agree about what is equal.
 SELECT * FROM ask('SELECT * FROM t a WHERE a.tags && ''{tag5}'' AND a.tags @> ''{x}''');
 -- Trap 9: ANY, with every operator.
