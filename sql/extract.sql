@@ -119,7 +119,9 @@ INSERT INTO big SELECT i, repeat(md5(i::text) || ' ', 200), array_agg(md5((i * 1
 CREATE INDEX big_line ON big USING bloomidx (line text_ngram_ops) WITH (layout = :layout);
 CREATE INDEX big_tags ON big USING bloomidx (tags array_elements_ops) WITH (layout = :layout);
 INSERT INTO big SELECT i, repeat(md5(i::text) || ' ', 200), array_agg(md5((i * 1000 + j)::text)) FROM generate_series(41, 60) i, generate_series(1, 200) j GROUP BY i;
+INSERT INTO big SELECT 100, string_agg(md5(i::text) || U&' stra\00DFe ', '') FROM generate_series(1, 3000) i;
 SELECT * FROM ask('SELECT * FROM big WHERE line LIKE ''%' || md5('50') || '%''');
+SELECT * FROM ask('SELECT * FROM big WHERE line ILIKE ''%' || md5('2999') || U&' stra\00DFe %''');
 SELECT * FROM ask('SELECT * FROM big WHERE tags @> ARRAY[''' || md5('50077') || ''']');
 -- Trap 11: function 1 of GIN is a comparison, not a hash.
 CREATE OPERATOR CLASS like_gin FOR TYPE tsvector USING bloomidx AS
@@ -247,6 +249,14 @@ SELECT * FROM ask('SELECT * FROM copied WHERE line LIKE ''%long 1208long%''');
 SELECT * FROM ask('SELECT * FROM copied WHERE tags && ''{between,tag1999}''');
 SELECT * FROM ask('SELECT * FROM copied WHERE id IS NULL');
 SELECT matching_pages('copied', 'tags @> ''{tag1201}''') < 20 AS few_pages;
+
+-- Rows with thousands of keys each, several on a page.
+CREATE TABLE copied_wide (line text) WITH (toast_tuple_target = 8160);
+CREATE INDEX copied_wide_line ON copied_wide USING bloomidx (line text_ngram_ops) WITH (layout = :layout, pages_per_range = 1);
+COPY (SELECT string_agg(md5(i || '.' || j), '') FROM generate_series(1, 100) i, generate_series(1, 80) j GROUP BY i) TO :'file';
+COPY copied_wide FROM :'file';
+COPY (SELECT) TO PROGRAM :'remove';
+SELECT * FROM ask('SELECT * FROM copied_wide WHERE line LIKE ''%'' || md5(''77.77'') || ''%''');
 
 -- Without rows deleted, VACUUM and bloomidx_summarize keep all keys.
 DELETE FROM t WHERE id % 2 = 0;
