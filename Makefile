@@ -10,6 +10,8 @@
 #                             PG_CONFIGS="/path/to/pg_config ..."  and with these servers, outside any chroot
 #   make soak [MINUTES=20]  the long versions of the tests, repeatedly, with different seeds
 #   make sanitize           make check's tests on a server, with bloomidx under AddressSanitizer and UBSan
+#   make valgrind           make check's regression tests, with the server under valgrind
+#                             SUPPRESSIONS=file      of valgrind; PostgreSQL's sources have src/tools/valgrind.supp
 #   make coverage           which lines of src/ the tests execute; VERBOSE=1 shows the lines that they do not execute
 #   make fuzz [MINUTES=20]  damage pages at random and read them in every way, with the sanitizers
 #   make unit               the tests of the pure C core alone; needs no PostgreSQL, but xxhash.h
@@ -53,7 +55,7 @@ override with_llvm = no
 
 # Targets that are scripts.  They find or install PostgreSQL themselves, so they must not need pg_config here.
 # PGXS also has a target "check", which only prints that it is not supported.
-SCRIPTED = demo check matrix soak sanitize coverage fuzz bench report build-bench planner layouts dedup text-bench unit vectors model lint indent indent-check dist
+SCRIPTED = demo check matrix soak sanitize valgrind coverage fuzz bench report build-bench planner layouts dedup text-bench unit vectors model lint indent indent-check dist
 
 ifneq ($(filter $(SCRIPTED),$(MAKECMDGOALS)),)
 
@@ -70,6 +72,9 @@ soak:
 
 sanitize:
 	@test/sanitize
+
+valgrind:
+	@test/valgrind
 
 coverage:
 	@test/coverage

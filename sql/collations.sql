@@ -143,6 +143,11 @@ FROM (SELECT quote_ident(typname) FROM pg_type
 	 unnest(ARRAY['''aBC''', '''Abc  ''']) b;
 SELECT report(2500, 450);
 
+-- Pieces of strings need a collation that is deterministic.
+CREATE TABLE pieces (t text COLLATE nocase);
+SELECT (attempt(format('CREATE INDEX ON pieces USING bloomidx (t %s)', class)) ~ 'does not support nondeterministic collations') = NOT collisdeterministic
+FROM unnest('{text_ngram_ops,text_prefix_ops}'::text[]) class, pg_collation c WHERE c.oid = 'nocase'::regcollation;
+
 -- Every other type, by two literals that are equal.
 TRUNCATE done;
 CREATE TABLE literals (type regtype, a text, b text);

@@ -69,6 +69,11 @@ SELECT attempt('CREATE OPERATOR CLASS wrong_numbers FOR TYPE int4 USING bloomidx
 CREATE OPERATOR CLASS wrong_function FOR TYPE int4 USING bloomidx AS OPERATOR 1 =, FUNCTION 1 wrong(int4);
 CREATE OPERATOR CLASS one_sided FOR TYPE int4 USING bloomidx
 	AS OPERATOR 1 = (int4, int4), OPERATOR 1 = (int4, int8), FUNCTION 1 hashint4extended(int4, int8);
+CREATE FUNCTION wrong(anyelement, int8) RETURNS int8 LANGUAGE plpgsql IMMUTABLE AS 'BEGIN RETURN 1; END';
+CREATE OPERATOR CLASS polymorphic FOR TYPE anyarray USING bloomidx AS OPERATOR 1 =, FUNCTION 1 wrong(anyelement, int8);
+CREATE OPERATOR CLASS two_types FOR TYPE int4 USING bloomidx AS OPERATOR 1 =, FUNCTION 1 (int4, int8) hashint4extended(int4, int8);
+CREATE OPERATOR CLASS wrong_extraction FOR TYPE int4 USING bloomidx AS
+	OPERATOR 1 =, FUNCTION 2 wrong(int4), FUNCTION 3 wrong(int4), FUNCTION 6 wrong(int4), STORAGE int8;
 SELECT opcname, amvalidate(oid)
 FROM (SELECT opcname, oid FROM pg_opclass WHERE opcnamespace = 'errors'::regnamespace ORDER BY opcname OFFSET 0) c;
 -- and refused by CREATE INDEX, also where there is no row yet
@@ -107,6 +112,11 @@ SELECT attname, attempt(format('CREATE INDEX ON made_of USING bloomidx (%I)', at
 FROM pg_attribute WHERE attrelid = 'made_of'::regclass AND attnum BETWEEN 1 AND 6 ORDER BY attnum;
 ALTER TYPE place DROP ATTRIBUTE at;
 CREATE INDEX ON made_of USING bloomidx (dropped, deep, doms);
+
+-- Nor is such a value hashed by a call of the function.
+SELECT attempt('SELECT bloomidx_hash(ARRAY[''(1,2)''::point], 0)');
+INSERT INTO k VALUES ('a', 'b');
+SELECT attempt('SELECT bloomidx_hash(a || b, 0) FROM k');
 
 -- The indexes that are left are good.
 SELECT indexes_are_good();

@@ -97,11 +97,20 @@ SELECT compare('part', '{id}', rows_fraction => 0.125, condition => 'open');
 SELECT compare('sparse', '{code}');
 SELECT compare('batches', '{batch}');
 SELECT compare('numerics', '{amount}');
+SELECT btree_size BETWEEN 150000 * 60 AND 150000 * 90 FROM bloomidx_estimate('texts', ARRAY['(mail COLLATE "C")']);
 -- with options
 DROP INDEX uuids_i;
 SELECT compare('uuids', '{id}', 0.01, 16);
 DROP INDEX few_i;
 SELECT compare('few', '{kind}', 0.001, 4);
+
+-- a B-tree aligns values of two bytes; of values that are large, a page has one entry each
+CREATE TABLE shorts AS SELECT (i % 30000)::int2 AS n, 'x' AS pad FROM generate_series(1, 60000) i;
+CREATE TABLE large AS SELECT (SELECT string_agg(md5((i % 2000 * 1000 + j)::text), '') FROM generate_series(1, 28) j) AS t FROM generate_series(1, 6000) i;
+ALTER TABLE large ALTER t SET STORAGE PLAIN;
+VACUUM FULL ANALYZE shorts, large;
+SELECT compare('shorts', '{n}');
+SELECT compare('large', '{t}');
 
 -- The layout: block where a range has few keys.
 SELECT tab, layout FROM unnest(ARRAY['uuids', 'few', 'batches']::regclass[], ARRAY['id', 'kind', 'batch']) AS t(tab, col),
@@ -119,12 +128,21 @@ ROLLBACK;
 CREATE TABLE small AS SELECT i AS id FROM generate_series(1, 1000) i;
 CREATE TABLE flags AS SELECT i % 3 AS flag, repeat('f', 100) AS pad FROM generate_series(1, 100000) i;
 CREATE TABLE unknown WITH (autovacuum_enabled = off) AS SELECT i AS id, repeat('f', 100) AS pad FROM generate_series(1, 100000) i;
+CREATE TABLE xids AS SELECT i::text::xid AS id, repeat('f', 100) AS pad FROM generate_series(1, 100000) i;
+CREATE TABLE repeated AS SELECT i % 2500 AS n, repeat('y', 50) AS pad FROM generate_series(1, 200000) i;
 CREATE TABLE empty (id int, p point);
-ANALYZE small, flags;
+ANALYZE small, flags, xids, repeated;
 SELECT tab, regexp_replace(advice, '\d+%|\(.*', '...') FROM unnest(ARRAY['small', 'flags', 'unknown']::regclass[], ARRAY['id', 'flag', 'id']) AS t(tab, col),
 	bloomidx_estimate(tab, ARRAY[col]);
 SELECT tab, advice ~ '^bloomidx is a good choice: it needs .* where a B-tree needs .* about \d+ pages$'
 FROM bloomidx_estimate('texts', '{mail}'), (VALUES ('texts')) t(tab);
+SELECT advice ~ '^bloomidx is a good choice: it needs .*, and a lookup reads about \d+ pages$' FROM bloomidx_estimate('xids', '{id}');
+SELECT advice ~ '^a B-tree is the better choice: it needs .* few distinct values' FROM bloomidx_estimate('repeated', '{n}', 0.00001);
+-- with a number of rows that is beyond all sizes
+BEGIN;
+UPDATE pg_class SET reltuples = 3e38 WHERE oid = 'small'::regclass;
+SELECT btree_size, advice ~ 'a B-tree needs only \d+ [TP]B$' FROM bloomidx_estimate('small', '{id}');
+ROLLBACK;
 SELECT tab, advice ~ '^consider BRIN' FROM bloomidx_estimate('serial', '{id}'), (VALUES ('serial')) t(tab);
 
 -- What cannot be estimated.
@@ -191,6 +209,11 @@ SELECT compare_sampled('lines', definition) FROM unnest(ARRAY['line text_ngram_o
 -- all of a small table; with an empty value, and with nulls
 CREATE TABLE few_lines AS SELECT CASE WHEN n % 3 = 0 THEN NULL WHEN n % 3 = 1 THEN '' ELSE line END AS line FROM lines WHERE n <= 20000;
 SELECT compare_sampled('few_lines', 'line text_ngram_ops');
+-- more keys than are counted, and hardly any
+CREATE TABLE many AS SELECT ARRAY(SELECT i * 1000 + j FROM generate_series(1, 1000) j) AS numbers FROM generate_series(1, 2000) i;
+SELECT compare_sampled('many', 'numbers array_elements_ops');
+CREATE TABLE three_pages AS SELECT 'line ' || i AS line, repeat('x', 1000) AS pad FROM generate_series(1, 20) i;
+SELECT compare_sampled('three_pages', 'line text_ngram_ops');
 -- several columns, with and without extraction; the default rate is that of the index
 CREATE INDEX lines_i ON lines USING bloomidx (n, doc jsonb_path_ops);
 SELECT size BETWEEN pg_relation_size('lines_i') / 1.25 AND pg_relation_size('lines_i') * 1.25 AS size, layout, btree_size

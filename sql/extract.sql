@@ -50,6 +50,16 @@ SELECT * FROM ask('SELECT * FROM t WHERE attributes @> ''{}''');
 SELECT * FROM ask('SELECT * FROM t WHERE words @@ ''''::tsquery');
 SELECT * FROM ask('SELECT * FROM t WHERE line LIKE ''%x%''');
 SELECT matching_pages('t', 'tags && ''{nothing,nobody}''') < 20 AS few_pages;
+-- A class that has GIN's operator for "is contained by", which asks for empty values.
+CREATE OPERATOR CLASS contained FOR TYPE anyarray USING bloomidx AS
+	OPERATOR 3 <@ (anyarray, anyarray), FUNCTION 2 ginarrayextract(anyarray, internal, internal),
+	FUNCTION 3 ginqueryarrayextract(anyarray, internal, smallint, internal, internal, internal, internal),
+	FUNCTION 6 ginarraytriconsistent(internal, smallint, anyarray, integer, internal, internal, internal), STORAGE anyelement;
+BEGIN;
+CREATE INDEX t_contained ON t USING bloomidx (tags contained) WITH (layout = :layout, pages_per_range = 1);
+SELECT * FROM ask('SELECT * FROM t WHERE tags <@ ''{tag7,x,tag1700,tag0}''');
+SELECT * FROM ask('SELECT * FROM t WHERE tags <@ ''{}''');
+ROLLBACK;
 -- Trap 4: an element that is NULL.
 SELECT * FROM ask('SELECT * FROM t WHERE tags && ''{NULL}''');
 SELECT * FROM ask('SELECT * FROM t WHERE tags @> ''{NULL,tag7}''');
@@ -89,6 +99,12 @@ SELECT attempt('CREATE INDEX ON elements USING bloomidx (e array_elements_ops)')
 CREATE TYPE pair AS (a int, b money);
 CREATE TABLE pairs (c pair[]);
 SELECT attempt('CREATE INDEX ON pairs USING bloomidx (c array_elements_ops)');
+CREATE TABLE fixed (u uuid[], o oid[], b bytea[]);
+INSERT INTO fixed SELECT ARRAY[md5(i::text)::uuid], ARRAY[4000000000 + i]::oid[], ARRAY[decode(md5(i::text), 'hex')] FROM generate_series(1, 500) i;
+CREATE INDEX fixed_all ON fixed USING bloomidx (u array_elements_ops, o array_elements_ops, b array_elements_ops) WITH (layout = :layout);
+SELECT * FROM ask('SELECT * FROM fixed WHERE u @> ARRAY[md5(''77'')]::uuid[]');
+SELECT * FROM ask('SELECT * FROM fixed WHERE o && ''{4000000077,77}''');
+SELECT * FROM ask('SELECT * FROM fixed WHERE b @> ARRAY[decode(md5(''77''), ''hex'')]');
 -- Trap 8: two operators of a family need not agree about what is equal.
 SELECT * FROM ask('SELECT * FROM t a WHERE a.tags && ''{tag5}'' AND a.tags @> ''{x}''');
 -- Trap 9: ANY, with every operator.
@@ -103,7 +119,9 @@ INSERT INTO big SELECT i, repeat(md5(i::text) || ' ', 200), array_agg(md5((i * 1
 CREATE INDEX big_line ON big USING bloomidx (line text_ngram_ops) WITH (layout = :layout);
 CREATE INDEX big_tags ON big USING bloomidx (tags array_elements_ops) WITH (layout = :layout);
 INSERT INTO big SELECT i, repeat(md5(i::text) || ' ', 200), array_agg(md5((i * 1000 + j)::text)) FROM generate_series(41, 60) i, generate_series(1, 200) j GROUP BY i;
+INSERT INTO big SELECT 100, string_agg(md5(i::text) || U&' stra\00DFe ', '') FROM generate_series(1, 3000) i;
 SELECT * FROM ask('SELECT * FROM big WHERE line LIKE ''%' || md5('50') || '%''');
+SELECT * FROM ask('SELECT * FROM big WHERE line ILIKE ''%' || md5('2999') || U&' stra\00DFe %''');
 SELECT * FROM ask('SELECT * FROM big WHERE tags @> ARRAY[''' || md5('50077') || ''']');
 -- Trap 11: function 1 of GIN is a comparison, not a hash.
 CREATE OPERATOR CLASS like_gin FOR TYPE tsvector USING bloomidx AS
@@ -231,6 +249,14 @@ SELECT * FROM ask('SELECT * FROM copied WHERE line LIKE ''%long 1208long%''');
 SELECT * FROM ask('SELECT * FROM copied WHERE tags && ''{between,tag1999}''');
 SELECT * FROM ask('SELECT * FROM copied WHERE id IS NULL');
 SELECT matching_pages('copied', 'tags @> ''{tag1201}''') < 20 AS few_pages;
+
+-- Rows with thousands of keys each, several on a page.
+CREATE TABLE copied_wide (line text) WITH (toast_tuple_target = 8160);
+CREATE INDEX copied_wide_line ON copied_wide USING bloomidx (line text_ngram_ops) WITH (layout = :layout, pages_per_range = 1);
+COPY (SELECT string_agg(md5(i || '.' || j), '') FROM generate_series(1, 100) i, generate_series(1, 80) j GROUP BY i) TO :'file';
+COPY copied_wide FROM :'file';
+COPY (SELECT) TO PROGRAM :'remove';
+SELECT * FROM ask('SELECT * FROM copied_wide WHERE line LIKE ''%'' || md5(''77.77'') || ''%''');
 
 -- Without rows deleted, VACUUM and bloomidx_summarize keep all keys.
 DELETE FROM t WHERE id % 2 = 0;

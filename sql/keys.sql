@@ -180,6 +180,10 @@ BEGIN
 END $$;
 SELECT k, p.* FROM unnest('{each,both,all}'::text[]) k, probe_rows(k) p;
 SELECT count(*) > 0 AS some, bool_and(first_block > 250) AS at_the_end FROM bloomidx_probe('t_i', ROW(NULL::int, NULL::int), 0);
+CREATE TABLE row_of (dropped text, a int, b int);
+ALTER TABLE row_of DROP dropped;
+INSERT INTO row_of SELECT a, b FROM t LIMIT 1;
+SELECT count(*) > 0 AS some FROM row_of r, bloomidx_probe('t_i', r, 0);
 SELECT attempt('SELECT bloomidx_probe(''t_i'', ROW(1, 2, 3), 0)');
 SELECT attempt('SELECT bloomidx_probe(''t_i'', ROW(1), 0)');
 SELECT attempt('SELECT bloomidx_probe(''t_i'', ROW(1, ''x''::text), 0)');

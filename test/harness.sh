@@ -133,6 +133,7 @@ postgres_copy()
 		as_user cp -rs "$dir/." "$install$dir"
 	done
 	[ -z "${SERVER_PRELOAD:-}" ] || server_preload
+	[ -z "${SERVER_VALGRIND:-}" ] || server_valgrind
 	# one that is installed in the system must not be taken for ours
 	as_user find "$install" -type l -name 'bloomidx*' -delete
 	as_user postgres --version >/dev/null ||
@@ -151,8 +152,8 @@ sanitize()
 	export UBSAN_OPTIONS=print_stacktrace=1:abort_on_error=1
 }
 
-# What a sanitizer writes to the server's log, as a regular expression.
-finding='ERROR: AddressSanitizer|: runtime error: '
+# What a sanitizer or valgrind writes to the server's log, as a regular expression.
+finding='ERROR: AddressSanitizer|: runtime error: |VALGRIND-FINDING'
 
 # Makes the copied server load SERVER_PRELOAD, the library of AddressSanitizer; its clients do not.
 #
@@ -169,6 +170,25 @@ server_preload()
 		"LD_PRELOAD='$SERVER_PRELOAD $stub' exec -a \"\$0\" '$private_bin/postgres.real' \"\$@\"" |
 		as_user tee "$private_bin/postgres" >/dev/null
 	as_user chmod +x "$private_bin/postgres"
+}
+
+# Makes pg_ctl, which starts the servers of all tests, start them under valgrind, with our suppressions and those in the
+# file SUPPRESSIONS.  initdb does not use pg_ctl; under valgrind it would take minutes.
+#
+# The processes of the server are forks of the postmaster, so valgrind follows them; programs that they call run without.
+server_valgrind()
+{
+	local options="-q --leak-check=no --num-callers=30 --error-markers=VALGRIND-FINDING,VALGRIND-END"
+
+	cat "$source/test/valgrind.supp" ${SUPPRESSIONS:+"$SUPPRESSIONS"} | as_user tee "$install/valgrind.supp" >/dev/null
+	printf '%s\n' '#!/bin/bash' \
+		"exec valgrind $options --suppressions='$install/valgrind.supp' '$private_bin/postgres' \"\$@\"" |
+		as_user tee "$private_bin/postgres.valgrind" >/dev/null
+	as_user mv "$private_bin/pg_ctl" "$private_bin/pg_ctl.real"
+	printf '%s\n' '#!/bin/bash' "exec -a \"\$0\" '$private_bin/pg_ctl.real' \"\$@\" -p '$private_bin/postgres.valgrind'" |
+		as_user tee "$private_bin/pg_ctl" >/dev/null
+	as_user chmod +x "$private_bin/pg_ctl" "$private_bin/postgres.valgrind"
+	export PGCTLTIMEOUT=600 PG_TEST_TIMEOUT_DEFAULT=1800
 }
 
 # Builds bloomidx and the test modules from $source, the workspace's copy of the sources, and installs them in the copy of

@@ -302,8 +302,6 @@ make_scan_key(PlannerInfo *root, IndexOptInfo *index, int col, Node *clause,
 	else
 		return false;
 	operand = estimate_expression_value(root, operand);
-	while (IsA(operand, RelabelType))
-		operand = (Node *) ((RelabelType *) operand)->arg;
 	if (!IsA(operand, Const) || ((Const *) operand)->constisnull)
 		return false;
 	key->sk_attno = col + 1;

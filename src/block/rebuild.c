@@ -24,7 +24,6 @@
 #include "postgres.h"
 
 #include "access/generic_xlog.h"
-#include "access/xloginsert.h"
 #include "miscadmin.h"
 #include "utils/rel.h"
 
@@ -114,9 +113,7 @@ write_scratch(PageRebuild *rebuild)
 	START_CRIT_SECTION();
 	for (Size i = 0; i < BX_BLOCK_SPACE(rebuild->geometry.nranges); i++)
 		to[i] |= from[i];
-	MarkBufferDirty(buffer);
-	if (RelationNeedsWAL(index))
-		log_newpage_buffer(buffer, true);
+	bx_page_changed(index, buffer, true);
 	END_CRIT_SECTION();
 	UnlockReleaseBuffer(buffer);
 }

@@ -303,15 +303,18 @@ static void
 show_part(void *arg, const BxPart *part)
 {
 	Inspection *inspection = arg;
-	int64		first = (int64) part->first_range << inspection->meta.lg_base;
-	int64		end = first +
-	((int64) part->nranges << inspection->meta.lg_base);
+	uint8		lg_base = inspection->meta.lg_base;
+	int64		first;
+	int64		end;
 	Datum		values[12];
 	bool		nulls[12] = {0};
 	int			i = 0;
 
+	/* an index without keys has other parts, but no pages per range yet */
 	if (part->kind != BX_PART_FILTERS)
 		return;
+	first = (int64) part->first_range << lg_base;
+	end = first + ((int64) part->nranges << lg_base);
 	values[i++] = Int64GetDatum(part->number);
 	values[i++] = Int64GetDatum(first);
 	values[i++] = Int64GetDatum(Min(end - 1, (int64) MaxBlockNumber));

@@ -16,7 +16,6 @@
 
 #include <math.h>
 
-#include "access/xloginsert.h"
 #include "miscadmin.h"
 #include "port/pg_bitutils.h"
 #include "utils/rel.h"
@@ -300,9 +299,7 @@ bx_groups_write(Relation index, uint32 region, const BxGroupDesc *group,
 							BX_SLICE_ROWS, group->width, column,
 							BxPageGetContent(page));
 		((PageHeader) page)->pd_lower = BX_SLICE_LOWER_FULL;
-		MarkBufferDirty(buffer);
-		if (wal && RelationNeedsWAL(index))
-			log_newpage_buffer(buffer, true);
+		bx_page_changed(index, buffer, wal);
 		END_CRIT_SECTION();
 		UnlockReleaseBuffer(buffer);
 	}
@@ -328,9 +325,7 @@ bx_groups_merge_page(Relation index, uint32 region, const BxGroupDesc *group,
 	for (int i = 0; i < BX_SLICE_SIZE; i++)
 		target[i] |= content[i];
 	((PageHeader) page)->pd_lower = BX_SLICE_LOWER_FULL;
-	MarkBufferDirty(buffer);
-	if (RelationNeedsWAL(index))
-		log_newpage_buffer(buffer, true);
+	bx_page_changed(index, buffer, true);
 	END_CRIT_SECTION();
 	UnlockReleaseBuffer(buffer);
 }

@@ -12,7 +12,6 @@
 
 #include <math.h>
 
-#include "access/xloginsert.h"
 #include "miscadmin.h"
 #include "utils/rel.h"
 
@@ -135,9 +134,7 @@ bx_slices_write(Relation index, const BxNode *node, uint32 slice,
 		bx_mask_or((BxMask *) (BxPageGetContent(page) + offset),
 				   (const BxMask *) (rows + offset));
 	((PageHeader) page)->pd_lower = BX_SLICE_LOWER_FULL;
-	MarkBufferDirty(buffer);
-	if (wal && RelationNeedsWAL(index))
-		log_newpage_buffer(buffer, true);
+	bx_page_changed(index, buffer, wal);
 	END_CRIT_SECTION();
 	UnlockReleaseBuffer(buffer);
 }

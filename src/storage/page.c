@@ -10,6 +10,7 @@
 #include "access/xloginsert.h"
 #include "miscadmin.h"
 #include "storage/lmgr.h"
+#include "utils/memdebug.h"
 
 #include "storage.h"
 
@@ -234,6 +235,22 @@ bx_page_extend_to(Relation index, BlockNumber blkno)
 }
 
 /*
+ * Marks a changed page dirty, and logs an image of the page if wal is true.
+ * Call it in the critical section that changed the page.
+ *
+ * An uninitialized byte in a page would never be read, but it would disclose
+ * what the memory contained before.  valgrind reports it here.
+ */
+void
+bx_page_changed(Relation index, Buffer buffer, bool wal)
+{
+	VALGRIND_CHECK_MEM_IS_DEFINED(BufferGetPage(buffer), BLCKSZ);
+	MarkBufferDirty(buffer);
+	if (wal && RelationNeedsWAL(index))
+		log_newpage_buffer(buffer, true);
+}
+
+/*
  * Overwrites a whole page that no other backend uses yet. wal is false if the
  * caller logs the page later.
  */
@@ -247,9 +264,7 @@ bx_page_write_new(Relation index, BlockNumber blkno, const char *image,
 								RBM_ZERO_AND_LOCK, NULL);
 	START_CRIT_SECTION();
 	memcpy(BufferGetPage(buffer), image, BLCKSZ);
-	MarkBufferDirty(buffer);
-	if (wal && RelationNeedsWAL(index))
-		log_newpage_buffer(buffer, true);
+	bx_page_changed(index, buffer, wal);
 	END_CRIT_SECTION();
 	UnlockReleaseBuffer(buffer);
 }

@@ -53,6 +53,7 @@ extern const char *bx_page_problem(Page page, uint8 kind);
 extern void bx_page_check(Relation index, Buffer buffer, uint8 kind);
 extern BlockNumber bx_page_extend(Relation index, uint32 npages);
 extern void bx_page_extend_to(Relation index, BlockNumber blkno);
+extern void bx_page_changed(Relation index, Buffer buffer, bool wal);
 extern void bx_page_write_new(Relation index, BlockNumber blkno,
 							  const char *image, bool wal);
 extern void bx_page_set_bits(Relation index, const BxPageBits *pages,

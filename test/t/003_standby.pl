@@ -96,6 +96,9 @@ is( $standby->safe_psql('postgres', 'SELECT count(*), sum(n) FROM early'),
 	$primary->safe_psql('postgres', 'SELECT count(*), sum(n) FROM early'),
 	'primary and standby have the same rows');
 
+my (undef, undef, $stderr) = $standby->psql('postgres', "SELECT bloomidx_summarize('early_i')");
+like($stderr, qr/ERROR:  recovery is in progress/, 'bloomidx_summarize() writes nothing on a standby');
+
 # Promotion.
 $primary->stop;
 $standby->promote;

@@ -56,6 +56,9 @@ is_refused('child', 'CREATE TABLE child PARTITION OF parent FOR VALUES FROM (1) 
 is_refused('own', 'ALTER TABLE own SET ACCESS METHOD otheram', 'a change of the access method of a table with an index')
   if $node->safe_psql('postgres', 'SHOW server_version_num') >= 150000;
 
+(undef, undef, $stderr) = $node->psql('postgres', "SELECT bloomidx_estimate('other', '{a}')");
+like($stderr, qr/ERROR:  table "other" does not use the heap access method/, 'no index on it is estimated');
+
 # What was refused has done no harm, and what a failed CONCURRENTLY leaves behind can go.
 is($node->safe_psql('postgres', "SELECT indisvalid, indisready FROM pg_index WHERE indexrelid = 'other_a'::regclass"),
 	'f|f', 'the index that a failed CREATE INDEX CONCURRENTLY leaves is neither valid nor ready');

@@ -134,6 +134,31 @@ sub inserts_during_a_rebuild_are_kept
 	return;
 }
 
+# The same beside the making of a summary, by the insert that fills so many segments that it is worth while.
+sub inserts_while_a_summary_is_made_are_kept
+{
+	my ($try) = @_;
+	my $table = empty_table();
+	my $rows = "repeat('y', @{[ int(0.6 * page_size($node)) ]})";
+
+	query("ALTER TABLE $table ALTER v SET STORAGE plain; ALTER INDEX ${table}_k_idx SET (pages_per_range = 1); REINDEX INDEX ${table}_k_idx");
+	$gate->hold('published');
+	my $insert = start("INSERT INTO $table SELECT i, $rows FROM generate_series(1, 4200) i");
+	$gate->wait_for('published');
+	query("INSERT INTO $table SELECT -i, $rows FROM generate_series(1, 10) i");
+	like(query("SELECT note FROM bloomidx_info('${table}_k_idx')"),
+		qr/filters are being rebuilt/, "$try: bloomidx_info notes that a summary is being made");
+	$gate->hold('filled');
+	$gate->release('published');
+	$gate->wait_for('filled');
+	query("INSERT INTO $table SELECT -i, $rows FROM generate_series(11, 20) i");
+	go_on($insert, 'filled');
+	is(query("SELECT summarized_partitions FROM bloomidx_info('${table}_k_idx')"), 1, "$try: the summary is made");
+	is(count_by_index($table, 'k BETWEEN -20 AND -1'), 20, "$try: rows that are inserted while a summary is made are found");
+	is(query("SELECT bloomidx_check('${table}_k_idx')"), 4220, "$try: the index with the summary is good");
+	return;
+}
+
 # An insert that has found its pages before the shadow was published, and sets its bits after the swap.
 sub an_insert_that_began_before_a_rebuild_is_kept
 {
@@ -593,6 +618,7 @@ my @races = qw(
   an_index_scan_finds_its_versions_whatever_comes_after
   the_later_of_two_equal_keys_waits
   operators_are_dropped_during_create_index);
+push @races, 'inserts_while_a_summary_is_made_are_kept' if layout() eq 'partitioned';
 
 for my $number (1 .. $tries)
 {

@@ -222,7 +222,7 @@ make_table('w', @kinds);
 query(
 	q{ALTER TABLE w SET (autovacuum_enabled = on, autovacuum_vacuum_threshold = 1, autovacuum_vacuum_scale_factor = 0,
 	autovacuum_analyze_threshold = 100000000); DELETE FROM w WHERE n = 1; TRUNCATE calls});
-$node->append_conf('postgresql.conf', "autovacuum = on\n");
+$node->append_conf('postgresql.conf', "autovacuum = on\nautovacuum_work_mem = 32MB\n");
 $node->reload;
 ok( $node->poll_query_until('postgres', "SELECT autovacuum_count > 0 FROM pg_stat_all_tables WHERE relname = 'w'"),
 	'autovacuum processes the table');
