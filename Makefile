@@ -13,7 +13,8 @@
 #   make valgrind           make check's regression tests, with the server under valgrind
 #                             SUPPRESSIONS=file      of valgrind; PostgreSQL's sources have src/tools/valgrind.supp
 #   make coverage           which lines of src/ the tests execute; VERBOSE=1 shows the lines that they do not execute
-#   make fuzz [MINUTES=20]  damage pages at random and read them in every way, with the sanitizers
+#   make fuzz [MINUTES=20]  libFuzzer damages pages, guided by the code that the damages reach, with the sanitizers; MINUTES
+#                             for each kind of page    KINDS="meta top"  only these kinds    PACK=1  add to the corpus
 #   make unit               the tests of the pure C core alone; needs no PostgreSQL, but xxhash.h
 #   make vectors            the test vectors of that core with many compilers, and on emulated processors
 #   make model              verify the models of test/model with spin; VERBOSE=1 shows how sabotaged variants fail

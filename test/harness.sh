@@ -147,6 +147,11 @@ sanitize()
 	SERVER_PRELOAD=$("${CC:-gcc}" -print-file-name=libasan.so)
 	[ -f "$SERVER_PRELOAD" ] || die "${CC:-gcc} has no AddressSanitizer"
 	export SERVER_PRELOAD
+	sanitizer_options
+}
+
+sanitizer_options()
+{
 	# memory that a process has at its end is in memory contexts; and the server measures the depth of its stack
 	export ASAN_OPTIONS=detect_leaks=0:detect_stack_use_after_return=0:abort_on_error=1
 	export UBSAN_OPTIONS=print_stacktrace=1:abort_on_error=1

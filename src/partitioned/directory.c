@@ -291,7 +291,8 @@ bx_dir_check_desc(Relation index, BlockNumber blkno, const BxNodeDesc *desc,
 	}
 	if (desc->state != BX_NODE_PRESENT || desc->start == BX_METAPAGE_BLKNO ||
 		desc->nslices == 0 || desc->nprobes == 0 ||
-		desc->nprobes > BX_MAX_PROBES)
+		desc->nprobes > BX_MAX_PROBES ||
+		desc->keys > BX_MOST_KEYS(desc->nslices))
 		bx_page_corrupted(index, blkno, "impossible directory entry");
 	if (end > *index_blocks)
 		*index_blocks = RelationGetNumberOfBlocks(index);

@@ -114,7 +114,8 @@ bx_groups_check(Relation index, BlockNumber blkno, const BxGroupDesc *group,
 		group->width > BX_FANOUT || group->first % group->width != 0 ||
 		group->first >= BX_FANOUT || group->start == BX_METAPAGE_BLKNO ||
 		group->nblocks == 0 || group->generation == 0 || group->nprobes == 0 ||
-		group->nprobes > BX_MAX_PROBES)
+		group->nprobes > BX_MAX_PROBES ||
+		group->keys > BX_MOST_KEYS(group->nblocks))
 		bx_page_corrupted(index, blkno, "impossible group");
 	if (child >= 0 && !bx_groups_contain(group, child))
 		bx_page_corrupted(index, blkno, "group of other partitions");

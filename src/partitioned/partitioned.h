@@ -213,6 +213,14 @@ extern void bx_create_group(Relation index, uint32 region,
 #define BX_GROUP_PROBES		5
 
 /*
+ * Sanity bound on the keys of a descriptor whose filters have n slices or
+ * blocks: a full slice or block counts as ln(BX_SLICE_ROWS) keys per row
+ * (bx_filter_fill_keys), and plans have fewer keys.  New filters are sized
+ * from descriptors.
+ */
+#define BX_MOST_KEYS(n)			((uint64) (n) * BX_SLICE_ROWS * 8)
+
+/*
  * Maximum width of a group that is created by an insert, by a build, and by
  * VACUUM's merge.  A partition of a million keys adds about 150 pages to a
  * group.
