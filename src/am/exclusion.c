@@ -6,10 +6,10 @@
  *
  * PostgreSQL checks a new row right after aminsert, by an index scan with
  * SnapshotDirty.  The filter of the row's own range always matches, so the
- * scan would read the row's own heap page, and would also find rows with equal
- * keys that other transactions have put on that page but have not inserted
- * into the index yet.  Each of two such transactions would find the row of the
- * other and wait for the other: a deadlock.
+ * scan would read the heap pages of this range, and would also find rows with
+ * equal keys that other transactions have put on these pages but have not
+ * inserted into the index yet.  Each of two such transactions would find the
+ * row of the other and wait for the other: a deadlock.
  *
  * If the filter of the range lacked the key until our insert set it, no other
  * row of the range with an equal key, live or in progress, had been inserted
