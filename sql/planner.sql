@@ -112,11 +112,13 @@ EXPLAIN (COSTS OFF) SELECT sum(id) FROM big WHERE few IN (1, 2);
 SELECT sum(id) FROM big WHERE few IN (1, 2);
 SELECT sum(id) FROM big WHERE few NOT IN (0, 3, 4);
 
--- If the predicate of an index calls a function of a user, or checks a domain, the planner uses the index in bitmap scans
--- only: an index scan would call the function, although a query need not repeat it.
+-- A predicate with a function of a user, or with a domain: the planner uses the index only if the scan does not evaluate the
+-- predicate, or if the query contains the predicate.
 RESET min_parallel_table_scan_size;
 SET max_parallel_workers_per_gather = 0;
 SET enable_indexscan = on;
+SET enable_seqscan = on;
+SET seq_page_cost = 1e5;
 CREATE FUNCTION of_user(int) RETURNS bool LANGUAGE plpgsql IMMUTABLE AS 'BEGIN RETURN $1 > 0; END';
 CREATE DOMAIN checked AS int CHECK (of_user(value));
 CREATE TABLE part (k int, y int);
@@ -130,25 +132,31 @@ DECLARE
 	plan json;
 BEGIN
 	EXECUTE 'EXPLAIN (COSTS OFF, FORMAT JSON) ' || query INTO plan;
-	RETURN jsonb_path_query_array(plan::jsonb, 'strict $.** ? (@."Index Name" == "part_k")."Node Type"');
+	RETURN jsonb_path_query_array(plan::jsonb, 'strict $.** ? (@."Relation Name" == "part")."Node Type"');
 END $$;
-CREATE PROCEDURE try_predicate(predicate text) LANGUAGE plpgsql AS $$
+CREATE PROCEDURE try_predicate(predicate text, condition text) LANGUAGE plpgsql AS $$
 DECLARE
+	one_row CONSTANT text := 'SELECT * FROM part WHERE k = 70 AND ' || condition;
+	some_rows CONSTANT text := 'SELECT count(*) FROM outer_rows o JOIN part ON part.k = o.id AND ' || condition;
 	n bigint;
 BEGIN
 	DROP INDEX IF EXISTS part_k;
 	EXECUTE 'CREATE INDEX part_k ON part USING bloomidx (k) WITH (pages_per_range = 1) WHERE ' || predicate;
 	ANALYZE part;
-	SELECT count(*) INTO n FROM outer_rows o JOIN part ON part.k = o.id AND y > 10;
-	RAISE INFO '%: single rows %, join %, % rows', predicate,
-		scans_of_part('SELECT * FROM part WHERE k = 7 AND y > 10'),
-		scans_of_part('SELECT count(*) FROM outer_rows o JOIN part ON part.k = o.id AND y > 10'), n;
+	EXECUTE some_rows INTO n;
+	RAISE INFO 'index WHERE %, condition %: one row %, join %, % rows', predicate, condition, scans_of_part(one_row),
+		scans_of_part(some_rows), n;
 END $$;
-CALL try_predicate('of_user(k) OR y > 10');
-CALL try_predicate('k::checked = 3 OR y > 10');
-CALL try_predicate('y > 10');
+CALL try_predicate('of_user(k) OR k IS NOT NULL', 'y > 10');
+CALL try_predicate('of_user(k) OR y > 10', 'y > 10');
+CALL try_predicate('y::checked = 3 OR y > 10', 'y > 10');
+CALL try_predicate('of_user(y)', 'of_user(y)');
+CALL try_predicate('y::checked > 10', 'y::checked > 10');
+CALL try_predicate('y > 10', 'y > 10');
 RESET enable_hashjoin;
 RESET enable_mergejoin;
+RESET seq_page_cost;
+SET enable_seqscan = off;
 
 -- Random pages may be cheaper than sequential ones.
 SET random_page_cost = 0.9;

@@ -56,6 +56,13 @@
 #define bx_rel_number(rel)			((rel)->rd_locator.relNumber)
 #endif
 
+/* PostgreSQL 17 added expressions such as JSON_VALUE(). */
+#if PG_VERSION_NUM < 170000
+#define bx_is_json_expr(node)		false
+#else
+#define bx_is_json_expr(node)		IsA(node, JsonExpr)
+#endif
+
 /* PostgreSQL 17 removed old_snapshot_threshold. */
 #if PG_VERSION_NUM < 170000
 #define bx_test_for_old_snapshot(snapshot, rel, page) \

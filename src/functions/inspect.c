@@ -310,8 +310,11 @@ show_part(void *arg, const BxPart *part)
 	bool		nulls[12] = {0};
 	int			i = 0;
 
-	/* an index without keys has other parts, but no pages per range yet */
-	if (part->kind != BX_PART_FILTERS)
+	/*
+	 * An index without keys has other parts, but no pages per range yet.  The
+	 * first key may have been inserted since the metapage was read.
+	 */
+	if (part->kind != BX_PART_FILTERS || lg_base == BX_LG_BASE_UNSET)
 		return;
 	first = (int64) part->first_range << lg_base;
 	end = first + ((int64) part->nranges << lg_base);
@@ -437,6 +440,8 @@ add_row(const Inspection *inspection, Oid type, Datum value, BxQuery *query)
 	HeapTupleHeader header;
 	TupleDesc	desc;
 	HeapTupleData tuple;
+	Datum	   *values;
+	bool	   *nulls;
 	int			column = 0;
 
 	if (!type_is_rowtype(type))
@@ -451,16 +456,18 @@ add_row(const Inspection *inspection, Oid type, Datum value, BxQuery *query)
 	ItemPointerSetInvalid(&tuple.t_self);
 	tuple.t_tableOid = InvalidOid;
 	tuple.t_data = header;
+	values = palloc(sizeof(Datum) * desc->natts);
+	nulls = palloc(sizeof(bool) * desc->natts);
+	heap_deform_tuple(&tuple, desc, values, nulls);
 	for (int i = 0; i < desc->natts; i++)
 	{
 		Form_pg_attribute att = TupleDescAttr(desc, i);
-		bool		isnull;
-		Datum		part = heap_getattr(&tuple, i + 1, desc, &isnull);
 
 		if (att->attisdropped)
 			continue;
 		if (column++ < natts)
-			add_value(inspection, column, att->atttypid, part, isnull, query);
+			add_value(inspection, column, att->atttypid, values[i], nulls[i],
+					  query);
 	}
 	ReleaseTupleDesc(desc);
 	if (column != natts)

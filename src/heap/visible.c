@@ -11,8 +11,9 @@
  * the index predicate implies.  The executor rechecks only the conditions on
  * index columns.  But the filters identify pages, and a page may have rows
  * that do not satisfy the predicate.  So the predicate is evaluated here, on
- * the version that the snapshot sees.  The functions in the predicate are
- * built in; otherwise bxcostestimate() excludes index scans.
+ * the version that the snapshot sees.  Functions in the predicate that are
+ * not built in are also in the query; otherwise bxcostestimate() excludes
+ * index scans.
  *
  * Index-only scans.  SELECT count(*) needs no column, so the planner may
  * choose an index-only scan, which does not read rows on all-visible pages.

@@ -918,16 +918,16 @@ insert_batch(BxInsert *insert, Relation heap, ItemPointer tid, Buffer topbuf,
 	pfree(above);
 }
 
-/* Adds the keys of the values of a row that has many, in batches. */
+/* Adds many keys of a row, in batches. */
 static void
 insert_many(BxInsert *insert, Relation heap, ItemPointer tid, Buffer topbuf,
-			uint32 range, const BxRowKeys *row)
+			uint32 range, const uint64 *keys, int nkeys)
 {
-	for (int first = 0; first < row->nvalues; first += MAX_BATCH)
+	for (int first = 0; first < nkeys; first += MAX_BATCH)
 	{
 		CHECK_FOR_INTERRUPTS();
-		insert_batch(insert, heap, tid, topbuf, range, row->keys + first,
-					 Min(row->nvalues - first, MAX_BATCH));
+		insert_batch(insert, heap, tid, topbuf, range, keys + first,
+					 Min(nkeys - first, MAX_BATCH));
 	}
 }
 
@@ -958,8 +958,11 @@ bx_partitioned_insert(BxInsert *insert, Relation heap, ItemPointer tid,
 	topbuf = ReadBuffer(index, state->top);
 	if (row->nvalues > FEW_KEYS || state->range_keys.n > 0)
 	{
-		insert_many(insert, heap, tid, topbuf, range, row);
+		/* only insert_key() says whether the last key is new in the range */
 		first = row->nvalues;
+		if (index->rd_index->indisexclusion && first > 0)
+			first--;
+		insert_many(insert, heap, tid, topbuf, range, row->keys, first);
 	}
 	for (int i = first; i < row->nkeys; i++)
 	{

@@ -103,7 +103,7 @@ BEGIN
 	RETURN $1;
 END $$});
 
-foreach my $constraint ('k WITH =', 'k WITH =, n WITH =')
+foreach my $constraint ('k WITH =', 'k WITH =, n WITH =', 'k WITH =, n WITH =, k WITH =, n WITH =')
 {
 	foreach my $keys ($constraint =~ /n/ ? qw(all both) : 'both')
 	{
