@@ -56,11 +56,17 @@
 #define bx_rel_number(rel)			((rel)->rd_locator.relNumber)
 #endif
 
-/* PostgreSQL 17 added expressions such as JSON_VALUE(). */
-#if PG_VERSION_NUM < 170000
-#define bx_is_json_expr(node)		false
+/*
+ * PostgreSQL 16 added JSON_ARRAY() and other constructors, which call casts to
+ * json; 17 added JSON_VALUE() and the like, which check domains.
+ */
+#if PG_VERSION_NUM < 160000
+#define bx_is_json_node(node)		false
+#elif PG_VERSION_NUM < 170000
+#define bx_is_json_node(node)		IsA(node, JsonConstructorExpr)
 #else
-#define bx_is_json_expr(node)		IsA(node, JsonExpr)
+#define bx_is_json_node(node)		\
+	(IsA(node, JsonConstructorExpr) || IsA(node, JsonExpr))
 #endif
 
 /* PostgreSQL 17 removed old_snapshot_threshold. */

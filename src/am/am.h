@@ -144,6 +144,10 @@ extern void bx_validate_column(Relation index, int attno, Oid opclass);
 extern void bx_validate_index(Relation index);
 extern void bx_validate_keys(Relation index, BxOptions *options);
 
+/* predicate.c */
+extern List *bx_predicate_hidden(IndexOptInfo *index);
+extern bool bx_predicate_is_rechecked(IndexPath *path, List *clauses);
+
 /* usable.c */
 extern void bx_usable_notify(Relation heap, Relation index);
 

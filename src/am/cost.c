@@ -11,7 +11,6 @@
 #include <math.h>
 
 #include "access/genam.h"
-#include "access/transam.h"
 #include "nodes/nodeFuncs.h"
 #include "nodes/pathnodes.h"
 #include "optimizer/cost.h"
@@ -47,13 +46,18 @@
 #define FOUND_APART		0.002
 
 /*
- * Added to the cost of a scan that the planner must not choose: a scan that
- * reads the whole table, because the filters have no keys for its quals, and a
- * scan that evaluates user-defined code that the query does not contain.  So a
- * sequential scan is always preferred, unless enable_seqscan = off adds ten
- * times as much to its cost.
+ * Added to the cost of a scan that reads the whole table, because the filters
+ * have no keys for its quals.  So a sequential scan is preferred, unless it is
+ * disabled.
  */
 #define USELESS_COST	1.0e9
+
+/*
+ * Added to the cost of a scan that calls functions that the query does not
+ * contain (predicate.c).  Any other plan is preferred; but since PostgreSQL 18
+ * a plan with a disabled scan is not.
+ */
+#define FORBIDDEN_COST	1.0e100
 
 /* Properties of an index that a scan may use. */
 typedef struct IndexFacts
@@ -550,86 +554,6 @@ first_search_cost(const IndexFacts *facts, const ScanPages *pages,
 					   first.in_order ? 1 / pages->hit : 1);
 }
 
-static bool
-is_user_function(Oid function, void *unused)
-{
-	return function >= FirstNormalObjectId;
-}
-
-/*
- * Returns whether an expression calls a function that is not built in, or may
- * check the constraints of a domain, which may call such functions.
- */
-static bool
-contains_user_code(Node *node, void *unused)
-{
-	return node != NULL &&
-		(IsA(node, CoerceToDomain) || bx_is_json_expr(node) ||
-		 check_functions_in_node(node, is_user_function, unused) ||
-		 expression_tree_walker(node, contains_user_code, unused));
-}
-
-static bool
-contains_node(Node *node, void *sought)
-{
-	return node != NULL &&
-		(equal(node, sought) ||
-		 expression_tree_walker(node, contains_node, sought));
-}
-
-/*
- * Returns the clauses of the index's predicate that contain user-defined code
- * and that the query does not contain.  The query implies the clauses without
- * containing them: n = 1 implies f(id) OR n IS NOT NULL.  If a scan evaluated
- * such a clause, the owner of the table could have any reader of the table
- * call a function that the reader's query does not mention.
- */
-static List *
-get_hidden_clauses(IndexOptInfo *index)
-{
-	List	   *hidden = NIL;
-	ListCell   *clause;
-	ListCell   *condition;
-
-	foreach(clause, index->indpred)
-	{
-		Node	   *node = lfirst(clause);
-		bool		in_query = false;
-
-		if (!contains_user_code(node, NULL))
-			continue;
-		foreach(condition, index->rel->baserestrictinfo)
-			in_query = in_query ||
-			contains_node((Node *) lfirst_node(RestrictInfo, condition)->clause,
-						  node);
-		if (!in_query)
-			hidden = lappend(hidden, node);
-	}
-	return hidden;
-}
-
-/*
- * Returns whether a bitmap scan evaluates one of these clauses of the
- * predicate.  The executor rechecks the clauses that are not implied by the
- * conditions that the scan evaluates with the index (create_bitmap_subplan).
- */
-static bool
-rechecks_clause(IndexPath *path, List *clauses)
-{
-	List	   *conditions = NIL;
-	ListCell   *lc;
-
-	foreach(lc, path->indexclauses)
-		conditions = lappend(conditions,
-							 lfirst_node(IndexClause, lc)->rinfo->clause);
-	foreach(lc, clauses)
-	{
-		if (!predicate_implied_by(list_make1(lfirst(lc)), conditions, false))
-			return true;
-	}
-	return false;
-}
-
 void
 bxcostestimate(PlannerInfo *root, IndexPath *path, double loop_count,
 			   Cost *indexStartupCost, Cost *indexTotalCost,
@@ -640,7 +564,7 @@ bxcostestimate(PlannerInfo *root, IndexPath *path, double loop_count,
 	RelOptInfo *rel = index->rel;
 	List	   *quals = get_quals_from_indexclauses(path->indexclauses);
 	List	   *all_quals = add_predicate_to_index_quals(index, quals);
-	List	   *hidden = get_hidden_clauses(index);
+	List	   *hidden = bx_predicate_hidden(index);
 	double		rel_pages = Max(rel->pages, 1);
 	IndexFacts	facts;
 	ScanPages	pages;
@@ -689,8 +613,8 @@ bxcostestimate(PlannerInfo *root, IndexPath *path, double loop_count,
 		pages.search.operations * cpu_operator_cost +
 		(pages.index + pages.elements) * VISIT_COST * cpu_operator_cost;
 	*indexStartupCost = index_other_operands_eval_cost(root, quals) +
-		recheck.startup +
-		(pages.useless || rechecks_clause(path, hidden) ? USELESS_COST : 0);
+		recheck.startup + (pages.useless ? USELESS_COST : 0) +
+		(bx_predicate_is_rechecked(path, hidden) ? FORBIDDEN_COST : 0);
 	*indexTotalCost = *indexStartupCost + search_cost +
 		pages.heap * VISIT_COST * cpu_operator_cost +
 		tuples * per_tuple;

@@ -177,34 +177,63 @@ foreach my $kind (@kinds)
 # --- A function in a predicate does not run in a query that does not contain the function.  The condition implies the predicate.
 # An index scan evaluates the predicate, and a bitmap scan does so unless the condition on the indexed column implies it.
 query(q{
+CREATE FUNCTION costly(int) RETURNS bool LANGUAGE sql IMMUTABLE COST 1e10 AS 'SELECT random() >= 0';
 SET ROLE alice;
-CREATE TABLE implied (n int, m int);
-INSERT INTO implied SELECT i, i FROM generate_series(1, 1000) i;
+CREATE TABLE implied (n int, m int, k int);
+INSERT INTO implied SELECT i, i, i FROM generate_series(1, 1000) i;
 CREATE DOMAIN alice_int AS int CHECK (predicate(VALUE));
+CREATE INDEX ON implied USING bloomidx (k);
 ANALYZE implied;
 });
-foreach my $case (
+my @cases = (
 	[ 'predicate(n) OR n IS NOT NULL', 'n = 5', 'Bitmap Index Scan' ],
 	[ 'CAST(n AS alice_int) > 0 OR n IS NOT NULL', 'n = 5', 'Bitmap Index Scan' ],
 	[ 'predicate(m) OR m IS NOT NULL', 'n = 5 AND m = 5', 'Seq Scan' ],
+	[ 'predicate(m) OR m IS NOT NULL', 'n = 5 AND m = 5 AND costly(m)', 'Seq Scan' ],
 	[ 'CAST(m AS alice_int) > 0 OR m IS NOT NULL', 'n = 5 AND m = 5', 'Seq Scan' ],
 	[ 'predicate(m)', 'n = 5 AND predicate(m)', 'Index Scan' ],
-	[ 'predicate(m) AND m IS NOT NULL', 'm = 5 AND (n = 7 AND predicate(m) OR n = 5 AND predicate(m))', 'Index Scan|Bitmap Index Scan' ],
-	[ 'm < 1000', 'n = 5 AND m < 10', 'Index Scan' ])
+	[ 'predicate(m) IS NOT NULL', 'n = 5 AND predicate(m)', 'Index Scan' ],
+	[ 'predicate(m) AND m IS NOT NULL', '(n = 5 AND predicate(m) AND m IS NOT NULL) OR k = 5', 'Bitmap Index Scan' ],
+	[ 'm < 1000', 'n = 5 AND m < 10', 'Index Scan' ]);
+if (server_version($node) >= 16)
+{
+	# these call casts of users
+	query('SET ROLE alice; CREATE TYPE alice_enum AS enum (\'a\', \'b\'); CREATE FUNCTION to_json(alice_enum) RETURNS json '
+		  . 'LANGUAGE plpgsql IMMUTABLE AS $$ BEGIN PERFORM predicate(1); RETURN 1; END $$;'
+		  . 'CREATE CAST (alice_enum AS json) WITH FUNCTION to_json(alice_enum); ALTER TABLE implied ADD e alice_enum DEFAULT \'a\'');
+	push @cases, [ 'json_array(e) IS NULL OR m IS NOT NULL', 'n = 5 AND m = 5', 'Seq Scan' ];
+}
+foreach my $case (@cases)
 {
 	my ($predicate, $condition, $node_type) = @$case;
 	my $statement = "SELECT * FROM implied WHERE $condition";
+	my $what = "the predicate $predicate and the condition $condition";
 	# a reader who prefers the index to the sequential scan
 	my @prefer = ('SET enable_seqscan = on', 'SET seq_page_cost = 1e5');
-	my $what = "the predicate $predicate and the condition $condition";
 
 	query("SET ROLE alice; DROP INDEX IF EXISTS implied_n; CREATE INDEX implied_n ON implied "
 		  . using_index('n', pages_per_range => 1) . " WHERE $predicate");
 	is(calls('none', @prefer, $statement), 'none', "the query does not call a function, with $what") if $condition !~ /predicate/;
 	my $plan = query(join('; ', @prefer, "EXPLAIN (COSTS off) $statement"));
-	like($plan, qr/(^|->  )($node_type) (using|on) implied/m, "there is a scan of this kind, with $what");
+	like($plan, qr/(^|->  )$node_type (using implied_n |on implied(_n)?$)/m, "there is a scan of this kind, with $what");
 	is(query(join('; ', @prefer, "SELECT count(*) FROM implied WHERE $condition")), 1, "the row is found, with $what");
 }
+
+# A function in the predicate does not see rows that a policy hides, although the query contains the function.
+query(q{
+SET ROLE alice;
+DROP INDEX implied_n;
+CREATE INDEX implied_n ON implied } . using_index('n', pages_per_range => 1) . q{ WHERE predicate(m);
+ALTER TABLE implied ENABLE ROW LEVEL SECURITY;
+CREATE POLICY some_rows ON implied USING (n > 5);
+GRANT SELECT ON implied TO mallory;
+});
+foreach my $scan ('SET enable_bitmapscan = off', 'SET enable_indexscan = off')
+{
+	is(calls('mallory', 'SET enable_seqscan = on', 'SET seq_page_cost = 1e5', $scan, 'SELECT * FROM implied WHERE n = 5 AND predicate(m)'),
+		'none', "a function in the predicate does not see hidden rows: $scan");
+}
+query('DROP FUNCTION costly');
 query('DROP TABLE implied');
 
 # --- An expression that bloomidx_estimate is asked about runs as the owner, too, and not for a caller without the owner's
