@@ -199,7 +199,7 @@ if (server_version($node) >= 16)
 {
 	# these call casts of users
 	query('SET ROLE alice; CREATE TYPE alice_enum AS enum (\'a\', \'b\'); CREATE FUNCTION to_json(alice_enum) RETURNS json '
-		  . 'LANGUAGE plpgsql IMMUTABLE AS $$ BEGIN PERFORM predicate(1); RETURN 1; END $$;'
+		  . 'LANGUAGE plpgsql IMMUTABLE AS $$ BEGIN PERFORM public.predicate(1); RETURN 1; END $$;'
 		  . 'CREATE CAST (alice_enum AS json) WITH FUNCTION to_json(alice_enum); ALTER TABLE implied ADD e alice_enum DEFAULT \'a\'');
 	push @cases, [ 'json_array(e) IS NULL OR m IS NOT NULL', 'n = 5 AND m = 5', 'Seq Scan' ];
 }
