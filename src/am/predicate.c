@@ -79,7 +79,7 @@ is_in_query(RelOptInfo *rel, Node *node)
 	return false;
 }
 
-/* Returns whether a node contains user-defined code that is not in the query. */
+/* Returns whether a node contains user-defined code that the query does not. */
 static bool
 contains_hidden_code(Node *node, void *rel)
 {

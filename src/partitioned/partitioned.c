@@ -20,9 +20,9 @@
 
 /*
  * A search reads a page of each group.  Most groups contain 8 to 32
- * partitions, as long as VACUUM has not merged groups.  Reading a page of a group takes
- * about half a microsecond; reading a heap page whose rows bloomidx checks
- * (heap/rows.c) takes 3 to 4 microseconds.  Doubling p pages per range to 2p
+ * partitions, as long as VACUUM has not merged groups.  Reading a page of a
+ * group takes about half a microsecond; reading a heap page whose rows bloomidx
+ * checks (heap/rows.c) takes 3 to 4 microseconds.  Doubling p pages per range to 2p
  * makes a lookup read p heap pages more, and halves the number of partitions,
  * so doubling reduces the time if there are more than about 256p partitions.
  */
