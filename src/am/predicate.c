@@ -8,9 +8,11 @@
  * the predicate (heap/visible.c), and in most bitmap scans the executor does.
  * Then the owner of the table could have any reader of the table call f().
  *
- * So user-defined code in the predicate must also be in the query.  Otherwise
- * it is hidden from the reader: the planner then chooses no index scan, and a
- * bitmap scan only if the executor does not evaluate the predicate.
+ * The conditions of a predicate are the terms that AND connects.  A condition
+ * of the predicate is hidden if it contains user-defined code that the query
+ * does not contain.  If there is one, bxcostestimate() excludes index scans,
+ * and makes a bitmap scan prohibitively expensive if the executor would
+ * evaluate a hidden condition in it.
  *
  *-------------------------------------------------------------------------
  */
@@ -90,7 +92,7 @@ contains_hidden_code(Node *node, void *rel)
 		expression_tree_walker(node, contains_hidden_code, rel);
 }
 
-/* Returns the clauses of the predicate that contain hidden code. */
+/* Returns the hidden conditions of the predicate. */
 List *
 bx_predicate_hidden(IndexOptInfo *index)
 {
@@ -106,9 +108,10 @@ bx_predicate_hidden(IndexOptInfo *index)
 }
 
 /*
- * Returns whether a bitmap scan evaluates one of these clauses of the
- * predicate.  The executor evaluates the clauses that the conditions of the
- * scan on the columns of the index do not imply (create_bitmap_subplan).
+ * Returns whether a bitmap scan evaluates one of the given conditions of the
+ * predicate ("clauses").  The executor evaluates those that do not follow from
+ * the scan's conditions on the columns of the index ("conditions"; see
+ * create_bitmap_subplan()).
  */
 bool
 bx_predicate_is_rechecked(IndexPath *path, List *clauses)
