@@ -38,9 +38,10 @@ INSERT INTO peer (scene, name, definition, condition)
 			WITH (pages_per_range = 16)'),
 		('no index', NULL)) v (name, definition);
 
--- One for a table that was empty when its indexes were made.
+-- Two for a table that was empty when its indexes were made.
 CREATE TABLE loaded (LIKE item);
-INSERT INTO scene VALUES ('load', 'loaded', 'uuid');
+INSERT INTO scene VALUES ('load', 'loaded', 'uuid'), ('grown', 'loaded', 'uuid');
+INSERT INTO peer (scene, name, definition) SELECT 'grown', name, definition FROM peer WHERE scene = 'id' AND name = 'bloomidx';
 INSERT INTO peer (scene, name, definition, condition)
 	SELECT 'load', name, definition, condition FROM peer
 	WHERE scene = 'id' AND name IN ('bloomidx', 'btree', 'BRIN bloom, tuned', 'no index');
@@ -313,6 +314,17 @@ BEGIN
 		INSERT INTO sought
 			SELECT 'load', id, true FROM (SELECT id FROM loaded ORDER BY random() LIMIT 1000) s;
 	END IF;
+END $$;
+
+-- All rows of "item" in the order in which they are there, by INSERT, with the index on the table.
+CREATE PROCEDURE grow(p peer) LANGUAGE plpgsql AS $$
+BEGIN
+	PERFORM create_index(p, 'loaded');
+	COMMIT;
+	INSERT INTO loaded SELECT * FROM item;
+	COMMIT;
+	ANALYZE loaded;
+	INSERT INTO sought SELECT 'grown', key, present FROM sought WHERE scene = 'id' AND present;
 END $$;
 
 -- What the index is worth then: before VACUUM or after it.
