@@ -433,7 +433,7 @@ CREATE FUNCTION bloomidx_summarize(index regclass) RETURNS integer
 AS 'MODULE_PATHNAME'
 LANGUAGE C STRICT PARALLEL UNSAFE;
 COMMENT ON FUNCTION bloomidx_summarize(regclass) IS
-	'rebuild filters of an index as VACUUM does, and return how many';
+	'rebuild filters of an index as VACUUM does, and return the number of sets of filters that were rebuilt';
 
 -- Operator classes that extract several keys from one value.  Except for
 -- function 1, the support functions are those of GIN, with GIN's numbers.

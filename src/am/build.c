@@ -86,7 +86,7 @@ check_table_am(Relation heap, Relation index)
 				 errmsg("cannot create index \"%s\": table \"%s\" does not use the heap access method",
 						RelationGetRelationName(index),
 						RelationGetRelationName(heap)),
-				 errdetail("bloomidx indexes tables of access method heap only.")));
+				 errdetail("Access method \"bloomidx\" can index only tables of access method \"heap\".")));
 }
 
 /*
@@ -113,7 +113,7 @@ check_exclusion(Relation index)
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 				 errmsg("cannot create exclusion constraint \"%s\": access method \"bloomidx\" does not support deferrable exclusion constraints",
 						RelationGetRelationName(index)),
-				 errdetail("PostgreSQL 16 and later do not check HOT updates of the columns of such a constraint."),
+				 errdetail("In PostgreSQL 16 and later, the deferred check does not find conflicts of row versions that HOT updates create."),
 				 errhint("Use a constraint that is not deferrable.")));
 	if (RelationGetIndexPredicate(index) != NIL)
 		ereport(ERROR,
@@ -375,7 +375,7 @@ warn_of_doubts(const BxBuild *build)
 
 	if (build->index->rd_index->indisexclusion && doubts > 0)
 		ereport(WARNING,
-				(errmsg("checking exclusion constraint \"%s\" may take very long, because the table has dead rows",
+				(errmsg("checking exclusion constraint \"%s\" may take a very long time, because the table has dead rows",
 						RelationGetRelationName(build->index)),
 				 errdetail("The keys of dead rows could not be computed, so the filters of " UINT64_FORMAT " page ranges match every key.",
 						   doubts),

@@ -154,7 +154,8 @@ bx_options_keys_by_name(const char *name)
 	}
 	ereport(ERROR,
 			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-			 errmsg("keys must be \"each\", \"all\" or \"both\"")));
+			 errmsg("invalid value for option \"keys\": \"%s\"", name),
+			 errdetail("Valid values are \"each\", \"all\" and \"both\".")));
 	return 0;					/* keep compiler quiet */
 }
 

@@ -77,7 +77,7 @@ complain(Validation *validation, const char *object, const char *problem,
 	if (validation->index == NULL)
 		ereport(INFO,
 				(errcode(ERRCODE_INVALID_OBJECT_DEFINITION),
-				 errmsg("operator family \"%s\" of access method bloomidx: %s: %s",
+				 errmsg("operator family \"%s\" of access method \"bloomidx\": %s: %s",
 						validation->family, object, problem)));
 	else
 		ereport(ERROR,
@@ -415,7 +415,7 @@ validate_contents(Relation index, int attno)
 						RelationGetRelationName(index), NameStr(att->attname)),
 				 errdetail("Type %s contains type %s, which has no extended hash function for its default equality operator.",
 						   format_type_be(att->atttypid), format_type_be(type)),
-				 errhint("The type needs a default operator class for access method hash, with an extended hash function, that has the same equality operator as its default operator class for B-trees, if there is one.")));
+				 errhint("Create a default operator class for access method hash, with an extended hash function. If the type has a default operator class for B-trees, both classes must have the same equality operator.")));
 }
 
 /*
@@ -502,7 +502,7 @@ bx_validate_keys(Relation index, BxOptions *options)
 							NameStr(TupleDescAttr(RelationGetDescr(index),
 												  i)->attname)),
 					 errdetail("Its operator class extracts several keys from a value."),
-					 errhint("Use option \"keys\" with value \"each\", or leave it out; ALTER INDEX ... RESET (keys) removes it.")));
+					 errhint("Set option \"keys\" to \"each\", or omit the option. To remove the option from an existing index, use ALTER INDEX ... RESET (keys).")));
 			options->keys = BX_KEYS_EACH;
 			return;
 		}

@@ -158,7 +158,7 @@ bx_block_of_page(uint32 number)
 	if (blkno > MaxBlockNumber)
 		ereport(ERROR,
 				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
-				 errmsg("index would have more than %u pages", MaxBlockNumber)));
+				 errmsg("bloomidx index would have more than %u pages", MaxBlockNumber)));
 	return (BlockNumber) blkno;
 }
 

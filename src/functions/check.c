@@ -240,7 +240,7 @@ check_code(Relation heap, Relation index)
 						RelationGetRelationName(index)),
 				 errdetail("The index has an expression, a predicate or a hash function that runs as the owner of table \"%s\".",
 						   RelationGetRelationName(heap)),
-				 errhint("Only a role with the privileges of the owner can do so. Use bloomidx_check(index, heapallindexed => false) to verify the pages.")));
+				 errhint("Only a role with the privileges of the owner can look up rows. Use bloomidx_check(index, heapallindexed => false) to verify the pages.")));
 }
 
 /*

@@ -590,7 +590,7 @@ make_advice(const BxTableModel *model, const Expectation *expected,
 	double		correlation = fabs(model->columns[0].correlation);
 
 	if (model->columns->sample != NULL)
-		return psprintf("bloomidx needs %s for about %.0f keys per range, and a lookup of a rare value reads about %.0f pages; no other index is compared",
+		return psprintf("bloomidx needs %s for about %.0f keys per range, and a lookup of a rare value reads about %.0f pages; other indexes were not considered",
 						format_bytes(size), expected->range_keys,
 						expected->index_pages + expected->heap_pages);
 	if (model->heap_pages < SMALL_TABLE_PAGES && btree >= 0)
@@ -600,7 +600,7 @@ make_advice(const BxTableModel *model, const Expectation *expected,
 		return psprintf("no index is useful: a lookup would have to read %.0f%% of the table, because the matching rows are scattered over it",
 						100 * share);
 	if (btree >= 0 && btree < 2 * size)
-		return psprintf("a B-tree is the better choice: it needs %s, because it stores each of few distinct values once, and bloomidx needs %s",
+		return psprintf("a B-tree is the better choice: it stores each of few distinct values once and needs %s, and bloomidx needs %s",
 						format_bytes(btree), format_bytes(size));
 	if (correlation > BRIN_CORRELATION && expected->pages > BRIN_MIN_PAGES)
 		return psprintf("consider BRIN with a minmax operator class: the table is sorted by the column, so a BRIN index would be much smaller than %s",
@@ -609,9 +609,9 @@ make_advice(const BxTableModel *model, const Expectation *expected,
 		return psprintf("bloomidx is a good choice: it needs %s, and a lookup reads about %.0f pages",
 						format_bytes(size),
 						expected->index_pages + expected->heap_pages);
-	return psprintf("bloomidx is a good choice: it needs %s where a B-tree needs %s, if lookups may read about %.0f pages",
-					format_bytes(size), format_bytes(btree),
-					expected->index_pages + expected->heap_pages);
+	return psprintf("bloomidx is a good choice if a lookup may read about %.0f pages: it needs %s, and a B-tree needs %s",
+					expected->index_pages + expected->heap_pages,
+					format_bytes(size), format_bytes(btree));
 }
 
 /*
@@ -682,7 +682,7 @@ get_definitions(ArrayType *columns, int *n)
 		if (nulls[i])
 			ereport(ERROR,
 					(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-					 errmsg("column name must not be null")));
+					 errmsg("index column must not be null")));
 		result[i] = TextDatumGetCString(definitions[i]);
 	}
 	return result;

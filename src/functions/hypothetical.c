@@ -101,7 +101,7 @@ check_code(Relation table)
 				 errmsg("permission denied to compute expressions for table \"%s\"",
 						RelationGetRelationName(table)),
 				 errdetail("The functions in an expression run as the owner of the table."),
-				 errhint("Only a role with the privileges of the owner can do so.")));
+				 errhint("Only a role with the privileges of the owner can pass expressions.")));
 }
 
 /*

@@ -212,7 +212,7 @@ make_note(const Inspection *inspection, const Totals *totals,
 {
 	StringInfoData notes;
 	const char *remedy = bx_repair_needs_user_code(inspection->index, false) ?
-	"call bloomidx_summarize()" : "VACUUM the table";
+	"call bloomidx_summarize()" : "run VACUUM (PARALLEL 0) on the table";
 
 	initStringInfo(&notes);
 	if (totals->overfull > 0)
@@ -222,13 +222,13 @@ make_note(const Inspection *inspection, const Totals *totals,
 		add_note(&notes, psprintf("partitions without summary: %lld, %s",
 								  (long long) totals->missing, remedy));
 	if (totals->unfiltered > 0)
-		add_note(&notes, psprintf("partitions without filter: %lld, %s",
+		add_note(&notes, psprintf("partitions without third-level filter: %lld, %s",
 								  (long long) totals->unfiltered, remedy));
 	if (totals->doubtful > 0)
-		add_note(&notes, psprintf("sets of filters with ranges that match everything: %lld, %s",
+		add_note(&notes, psprintf("sets of filters with ranges that match every key: %lld, %s",
 								  (long long) totals->doubtful, remedy));
 	if (totals->shadows > 0)
-		add_note(&notes, "filters are being rebuilt, or a rebuild was interrupted, VACUUM the table unless VACUUM is running");
+		add_note(&notes, "filters are being rebuilt, or a rebuild was interrupted, VACUUM the table unless VACUUM or bloomidx_summarize() is running");
 	if (options_changed(inspection))
 		add_note(&notes, "options have changed since the index was built, REINDEX the index");
 	if (free_pages * FREE_FRACTION >= index_pages &&
@@ -412,11 +412,12 @@ add_value(const Inspection *inspection, int attnum, Oid type, Datum value,
 	if (!find_hasher(inspection->heap, index, attnum, type, &hasher))
 		ereport(ERROR,
 				(errcode(ERRCODE_DATATYPE_MISMATCH),
-				 errmsg("a key of type %s cannot be looked for in column %d of index \"%s\", which is of type %s",
+				 errmsg("cannot look up a value of type %s in column %d of index \"%s\"",
 						format_type_be(type), attnum,
-						RelationGetRelationName(index),
-						format_type_be(bx_extract_type_of_values(inspection->heap, index,
-																 attnum)))));
+						RelationGetRelationName(index)),
+				 errdetail("The column is of type %s.",
+						   format_type_be(bx_extract_type_of_values(inspection->heap, index,
+																	attnum)))));
 	if (hasher.extractor && !isnull)
 	{
 		n = bx_extract_keys(&hasher, value, &keys);
@@ -447,7 +448,8 @@ add_row(const Inspection *inspection, Oid type, Datum value, BxQuery *query)
 	if (!type_is_rowtype(type))
 		ereport(ERROR,
 				(errcode(ERRCODE_DATATYPE_MISMATCH),
-				 errmsg("a key of type %s is not a row", format_type_be(type))));
+				 errmsg("value of type %s is not a row", format_type_be(type)),
+				 errhint("If attnum is 0, the key must be a row of values for all columns, such as ROW(1, 'x'::text).")));
 	header = DatumGetHeapTupleHeader(value);
 	desc = lookup_rowtype_tupdesc_domain(HeapTupleHeaderGetTypeId(header),
 										 HeapTupleHeaderGetTypMod(header),

@@ -83,7 +83,7 @@ check_index(Relation index)
 				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
 				 errmsg("index \"%s\" is partitioned",
 						RelationGetRelationName(index)),
-				 errhint("Name the index of one of the partitions.")));
+				 errhint("Specify the index of one of the partitions.")));
 	if (index->rd_indam->ambuild != bxbuild)
 		ereport(ERROR,
 				(errcode(ERRCODE_WRONG_OBJECT_TYPE),

@@ -69,7 +69,7 @@ bloomidx_summarize(PG_FUNCTION_ARGS)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("recovery is in progress"),
-				 errhint("Indexes cannot be summarized during recovery.")));
+				 errhint("Call bloomidx_summarize() on the primary.")));
 
 	/* the owner may VACUUM; check this before acquiring any lock */
 	if (!bx_object_ownercheck(indexoid, GetUserId()))

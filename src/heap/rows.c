@@ -312,7 +312,7 @@ list_rows(BxRows *rows, Page page, BlockNumber blkno,
 	if (max > MaxHeapTuplesPerPage)
 		ereport(ERROR,
 				(errcode(ERRCODE_DATA_CORRUPTED),
-				 errmsg("block %u of table \"%s\" has %u line pointers",
+				 errmsg("page %u of table \"%s\" has %u line pointers, more than fit on a page",
 						blkno, RelationGetRelationName(rows->heap), max)));
 	tuple.t_tableOid = RelationGetRelid(rows->heap);
 	prefetch_tuples(rows, page, max);

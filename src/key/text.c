@@ -288,7 +288,7 @@ check_collation(Oid collation)
 	if (OidIsValid(collation) && !get_collation_isdeterministic(collation))
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("nondeterministic collations are not supported for parts of strings")));
+				 errmsg("nondeterministic collations are not supported for n-grams and prefixes")));
 }
 
 /* Results of checks of the collation, kept in fn_extra. */

@@ -45,7 +45,7 @@ check_version(Relation index, const char *what, uint32 found, uint32 known)
 			 errmsg("index \"%s\" has %s version %u, but this version of bloomidx supports only version %u",
 					RelationGetRelationName(index), what, found, known),
 			 found > known ?
-			 errhint("Install the newer version of bloomidx, or REINDEX the index.") :
+			 errhint("Install a newer version of bloomidx, or REINDEX the index.") :
 			 errhint("REINDEX the index.")));
 }
 

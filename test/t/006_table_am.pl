@@ -28,7 +28,7 @@ sub is_refused
 
 	like($stderr,
 		qr/ERROR:  0A000: cannot create index "[^"]*": table "$table" does not use the heap access method/, "$what is refused");
-	like($stderr, qr/DETAIL:  bloomidx indexes tables of access method heap only\./, "$what is refused with a detail");
+	like($stderr, qr/DETAIL:  Access method "bloomidx" can index only tables of access method "heap"\./, "$what is refused with a detail");
 	return;
 }
 

@@ -37,8 +37,8 @@ my $gate = new_gate($node);
 my $standby;
 
 my $partition_pages = 128;
-my $unfiltered_note = qr/partitions without filter: 1, VACUUM the table/;
-my $doubt_note = qr/partitions without filter: 2, call bloomidx_summarize/;
+my $unfiltered_note = qr/partitions without third-level filter: 1, run VACUUM \(PARALLEL 0\) on the table/;
+my $doubt_note = qr/partitions without third-level filter: 2, call bloomidx_summarize/;
 my $shadow_note = qr/filters are being rebuilt, or a rebuild was interrupted/;
 
 $node->safe_psql(
@@ -536,7 +536,7 @@ sub a_concurrent_build_in_doubt_loses_nothing_on_a_standby
 	query("DELETE FROM $table WHERE k < 0");
 	$gate->release('build_page');
 	$build->quit;
-	like(info($table, 'note'), qr/partitions without filter: 4, call bloomidx_summarize/, "$what: partitions have no filter");
+	like(info($table, 'note'), qr/partitions without third-level filter: 4, call bloomidx_summarize/, "$what: partitions have no filter");
 	is_good($table, $what, undef, 'k + 0');
 	catch_up($node, $standby);
 	like($old->query_safe("EXPLAIN $query"), qr/Index Scan/, "$what: an older snapshot on a standby uses the index");

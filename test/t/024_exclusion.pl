@@ -152,7 +152,7 @@ my $alter = qq{ALTER TABLE dead ADD CONSTRAINT dead_k EXCLUDE @{[ using_index('(
 my $holder = old_snapshot($node);
 $node->safe_psql('postgres', 'DELETE FROM dead WHERE k = $$8$$');
 (undef, undef, my $warned) = $node->psql('postgres', $alter);
-like($warned, qr/WARNING:  checking exclusion constraint "dead_k" may take very long, because the table has dead rows/, 'dead rows: there is a warning');
+like($warned, qr/WARNING:  checking exclusion constraint "dead_k" may take a very long time, because the table has dead rows/, 'dead rows: there is a warning');
 like($warned, qr/HINT:  Cancel the command, run VACUUM/, 'dead rows: the hint says what to do');
 $holder->quit;
 $node->safe_psql('postgres', 'ALTER TABLE dead DROP CONSTRAINT dead_k; VACUUM dead');

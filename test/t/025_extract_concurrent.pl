@@ -41,11 +41,12 @@ is(sql("SET enable_seqscan = off; SELECT count(*) FROM wide WHERE tags @> '{x3,z
 
 my $standby = new_standby($node, 'extract_standby');
 
-# A row's own keys lead to the row.
+# A row's own keys lead to the row.  The number of rows depends on the speed of the machine; each is a search of the whole index,
+# and at most 2000 are looked up.
 sub all_found
 {
 	my ($server, $what) = @_;
-	my $query = q{SELECT count(*) FROM (SELECT id, tags, line FROM t WHERE line <> 'x' AND id % 7 = 0 OFFSET 0) a
+	my $query = q{SELECT count(*) FROM (SELECT id, tags, line FROM t WHERE line <> 'x' ORDER BY hashint8(id) LIMIT 2000) a
 		WHERE NOT EXISTS (SELECT FROM t b WHERE b.%s AND (b.id = a.id) IS TRUE OFFSET 0)};
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 

@@ -99,7 +99,7 @@ my $locker = $node->background_psql('postgres');
 $locker->query_safe('BEGIN; LOCK TABLE busy IN SHARE UPDATE EXCLUSIVE MODE');
 query(grow_to('busy', 40));
 is(info('busy', 'segments, summarized_partitions'), '40|0', 'an insert does not wait for the lock that a repair needs');
-like(info('busy', 'note'), qr/partitions without summary: 1, VACUUM the table/, 'the note says what is missing');
+like(info('busy', 'note'), qr/partitions without summary: 1, run VACUUM \(PARALLEL 0\) on the table/, 'the note says what is missing');
 $locker->query_safe('COMMIT');
 $locker->quit;
 query(grow_to('busy', 64));
