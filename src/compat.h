@@ -97,9 +97,17 @@
 
 #if PG_VERSION_NUM < 160000
 #define bx_object_ownercheck(oid, role)		pg_class_ownercheck(oid, role)
+#define bx_may_execute(function, role) \
+	(pg_proc_aclcheck(function, role, ACL_EXECUTE) == ACLCHECK_OK)
 #else
 #define bx_object_ownercheck(oid, role) \
 	object_ownercheck(RelationRelationId, oid, role)
+#define bx_may_execute(function, role) \
+	(object_aclcheck(ProcedureRelationId, function, role, ACL_EXECUTE) == ACLCHECK_OK)
+#endif
+
+#if PG_VERSION_NUM < 160000
+#define rd_newRelfilelocatorSubid	rd_newRelfilenodeSubid
 #endif
 
 /*

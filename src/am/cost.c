@@ -563,8 +563,11 @@ bxcostestimate(PlannerInfo *root, IndexPath *path, double loop_count,
 	IndexOptInfo *index = path->indexinfo;
 	RelOptInfo *rel = index->rel;
 	List	   *quals = get_quals_from_indexclauses(path->indexclauses);
-	List	   *all_quals = add_predicate_to_index_quals(index, quals);
 	List	   *hidden = bx_predicate_hidden(index);
+
+	/* estimating the selectivity of a condition may run its functions */
+	List	   *all_quals = hidden == NIL ?
+	add_predicate_to_index_quals(index, quals) : quals;
 	double		rel_pages = Max(rel->pages, 1);
 	IndexFacts	facts;
 	ScanPages	pages;

@@ -19,6 +19,7 @@
 #include "postgres.h"
 
 #include "access/transam.h"
+#include "miscadmin.h"
 #include "nodes/nodeFuncs.h"
 #include "nodes/pathnodes.h"
 #include "optimizer/optimizer.h"
@@ -26,10 +27,16 @@
 
 #include "am.h"
 
+/*
+ * Returns whether a function is not built in.  A built-in function that the
+ * current user may not call is treated in the same way: a scan that called the
+ * function would fail.
+ */
 static bool
 is_user_function(Oid function, void *unused)
 {
-	return function >= FirstNormalObjectId;
+	return function >= FirstNormalObjectId ||
+		!bx_may_execute(function, GetUserId());
 }
 
 /*

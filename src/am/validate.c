@@ -392,26 +392,48 @@ bxvalidate(Oid opclassoid)
 }
 
 /*
+ * Returns whether an index has never been built.  A build of an existing index
+ * has a new file, or replaces the contents of a file that was created in the
+ * same transaction; then pg_class has the number of pages of the last build.
+ * An error in such a build would make TRUNCATE and VACUUM FULL of the table
+ * fail.
+ */
+static bool
+is_new(Relation index)
+{
+	return index->rd_newRelfilelocatorSubid == InvalidSubTransactionId &&
+		index->rd_rel->relpages == 0;
+}
+
+/*
  * Raises an error if values of a column contain a type without a hash
- * function.
+ * function.  If an existing index is built again, this is only a WARNING: the
+ * owner of a composite type may have added an attribute of such a type, which
+ * must not make TRUNCATE of other owners' tables fail.  Values that cannot be
+ * hashed raise an error when they are indexed.
  */
 static void
 validate_contents(Relation index, int attno)
 {
 	Form_pg_attribute att = TupleDescAttr(RelationGetDescr(index), attno - 1);
 	Oid			type = bx_hash_unhashable_content(index, attno);
+	int			elevel = is_new(index) ? ERROR : WARNING;
 
 	if (OidIsValid(type) && type == att->atttypid)
-		ereport(ERROR,
+		ereport(elevel,
 				(errcode(ERRCODE_UNDEFINED_FUNCTION),
-				 errmsg("cannot create index \"%s\": the keys of column \"%s\" cannot be hashed",
+				 errmsg(elevel == ERROR ?
+						"cannot create index \"%s\": the keys of column \"%s\" cannot be hashed" :
+						"index \"%s\": the keys of column \"%s\" cannot be hashed",
 						RelationGetRelationName(index), NameStr(att->attname)),
 				 errdetail("Type %s has no extended hash function for its default equality operator.",
 						   format_type_be(type))));
-	if (OidIsValid(type))
-		ereport(ERROR,
+	else if (OidIsValid(type))
+		ereport(elevel,
 				(errcode(ERRCODE_UNDEFINED_FUNCTION),
-				 errmsg("cannot create index \"%s\": values of column \"%s\" cannot be hashed",
+				 errmsg(elevel == ERROR ?
+						"cannot create index \"%s\": values of column \"%s\" cannot be hashed" :
+						"index \"%s\": values of column \"%s\" cannot be hashed",
 						RelationGetRelationName(index), NameStr(att->attname)),
 				 errdetail("Type %s contains type %s, which has no extended hash function for its default equality operator.",
 						   format_type_be(att->atttypid), format_type_be(type)),
@@ -441,8 +463,8 @@ validate_collation(Relation index, int attno)
 }
 
 /*
- * Raises an error if a column of an index that is being created, with the
- * given operator class, cannot be hashed.
+ * Raises an error if a column of an index that is being built, with the given
+ * operator class, cannot be hashed.
  */
 void
 bx_validate_column(Relation index, int attno, Oid opclass)
@@ -481,18 +503,15 @@ bx_validate_index(Relation index)
 void
 bx_validate_keys(Relation index, BxOptions *options)
 {
-	bool		is_new = index->rd_createSubid != InvalidSubTransactionId ||
-	!index->rd_index->indisvalid;
-
 	if (!(options->keys & BX_KEYS_ALL))
 		return;
 	for (int i = 0; i < IndexRelationGetNumberOfKeyAttributes(index); i++)
 	{
 		if (bx_extract_is_used(index, i + 1))
 		{
-			ereport(is_new ? ERROR : WARNING,
+			ereport(is_new(index) ? ERROR : WARNING,
 					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-					 is_new ?
+					 is_new(index) ?
 					 errmsg("cannot create index \"%s\": column \"%s\" cannot be part of a combined key",
 							RelationGetRelationName(index),
 							NameStr(TupleDescAttr(RelationGetDescr(index),

@@ -349,7 +349,8 @@ init_extracting(BxHasher *hasher, Relation index)
 		hasher->kind = choose_kind_of_type(hasher);
 	hasher->is_fixed = hasher->is_simple = false;
 	hasher->is_stable = !bx_hash_has_user_functions(index, hasher->attno) &&
-		!bx_hash_contains_rows(hasher->type);
+		!bx_hash_contains_rows(hasher->type) &&
+		!bx_hash_contains_user_code(index, hasher->attno);
 }
 
 /*
@@ -396,8 +397,8 @@ hash_packed_bytes(Datum value)
 /*
  * Returns the key of a value, or of a part of a value if the column extracts.
  * This may call a function of the type, which may detoast, allocate memory and
- * fail.  So no content lock may be held, unless hasher->is_fixed, or hasher->is_simple and the value is neither
- * compressed nor external.
+ * fail.  So no content lock may be held, unless hasher->is_fixed, or
+ * hasher->is_simple and the value is neither compressed nor external.
  */
 uint64
 bx_hasher_key(BxHasher *hasher, Datum value)

@@ -179,8 +179,12 @@ foreach my $kind (@kinds)
 query(q{
 CREATE FUNCTION costly(int) RETURNS bool LANGUAGE sql IMMUTABLE COST 1e10 AS 'SELECT random() >= 0';
 SET ROLE alice;
-CREATE TABLE implied (n int, m int, k int);
-INSERT INTO implied SELECT i, i, i FROM generate_series(1, 1000) i;
+-- the planner calls the operator's function for the most common values of a column
+CREATE FUNCTION planned(int, int) RETURNS bool IMMUTABLE LANGUAGE plpgsql AS
+	$$ BEGIN PERFORM public.write_down('planned'); RETURN $1 = $2; END $$;
+CREATE OPERATOR === (LEFTARG = int, RIGHTARG = int, FUNCTION = planned, RESTRICT = eqsel);
+CREATE TABLE implied (n int, m int, k int, f int, t text);
+INSERT INTO implied SELECT i, i, i, i % 3, 'x' FROM generate_series(1, 1000) i;
 CREATE DOMAIN alice_int AS int CHECK (predicate(VALUE));
 CREATE INDEX ON implied USING bloomidx (k);
 ANALYZE implied;
@@ -194,6 +198,7 @@ my @cases = (
 	[ 'predicate(m)', 'n = 5 AND predicate(m)', 'Index Scan' ],
 	[ 'predicate(m) IS NOT NULL', 'n = 5 AND predicate(m)', 'Index Scan' ],
 	[ 'predicate(m) AND m IS NOT NULL', '(n = 5 AND predicate(m) AND m IS NOT NULL) OR k = 5', 'Bitmap Index Scan' ],
+	[ 'f OPERATOR(public.===) 1 OR m IS NOT NULL', 'n = 5 AND m = 5', 'Seq Scan' ],
 	[ 'm < 1000', 'n = 5 AND m < 10', 'Index Scan' ]);
 if (server_version($node) >= 16)
 {
@@ -233,6 +238,17 @@ foreach my $scan ('SET enable_bitmapscan = off', 'SET enable_indexscan = off')
 	is(calls('mallory', 'SET enable_seqscan = on', 'SET seq_page_cost = 1e5', $scan, 'SELECT * FROM implied WHERE n = 5 AND predicate(m)'),
 		'none', "a function in the predicate does not see hidden rows: $scan");
 }
+
+# A reader who may not call a built-in function in the predicate can search the table.
+query(q{
+SET ROLE alice;
+DROP INDEX implied_n;
+ALTER TABLE implied DISABLE ROW LEVEL SECURITY;
+CREATE INDEX implied_n ON implied } . using_index('n', pages_per_range => 1) . q{ WHERE m IS NOT NULL OR initcap(t) = 'X'});
+query('REVOKE EXECUTE ON FUNCTION initcap(text) FROM public');
+is(query("SET ROLE mallory; SET seq_page_cost = 1e5; SELECT count(*) FROM implied WHERE n = 5 AND m = 5"),
+	1, 'a row is found without the privilege to call a function in the predicate');
+query('GRANT EXECUTE ON FUNCTION initcap(text) TO public');
 query('DROP FUNCTION costly');
 query('DROP TABLE implied');
 

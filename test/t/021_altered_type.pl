@@ -111,5 +111,36 @@ like( $stderr,
 	'VACUUM gives up when a type has got a hash function in PL/pgSQL');
 is($calls->(), 'f', 'VACUUM does not call the function');
 
+# An attribute whose type has no hash function: the table can still be truncated and rewritten, and rows without a value of the
+# attribute inserted; but no new index can be created.
+$node->safe_psql(
+	'postgres', qq{
+CREATE TYPE other AS (a int, b text);
+CREATE TABLE o (k other);
+CREATE INDEX o_k ON o @{[ using_index('k', pages_per_range => 1) ]};
+INSERT INTO o SELECT ROW(i, 'b')::other FROM generate_series(1, 1000) i;
+ALTER TYPE other ADD ATTRIBUTE j json;
+});
+foreach my $command ('VACUUM FULL o', 'REINDEX TABLE o', 'TRUNCATE o')
+{
+	my ($status, undef, $warned) = $node->psql('postgres', $command);
+	is($status, 0, "$command does not fail if the owner of a type has added an attribute that cannot be hashed");
+	like($warned, qr/WARNING:  index "o_k": values of column "k" cannot be hashed/, "$command warns");
+}
+$node->safe_psql('postgres', q{INSERT INTO o SELECT ROW(i, 'b', NULL)::other FROM generate_series(1, 1000) i});
+is($node->safe_psql('postgres', q{SELECT bloomidx_check('o_k')}), '1000', 'rows without a value of the attribute have their keys in the index');
+my ($failed, undef, $error) = $node->psql('postgres', 'CREATE INDEX ON o ' . using_index('k'));
+like($error, qr/ERROR:  cannot create index "o_k_idx": values of column "k" cannot be hashed/, 'a new index is refused');
+($failed, undef, $error) = $node->psql(
+	'postgres', q{
+BEGIN;
+CREATE TABLE again (a int, b text[]);
+CREATE INDEX again_i ON again USING bloomidx (a, b array_elements_ops);
+ALTER INDEX again_i SET (keys = all);
+TRUNCATE again;
+COMMIT});
+is($failed, 0, 'an index that was created in the same transaction is built again');
+like($error, qr/WARNING:  index "again_i" is built without combined keys/, 'with a warning');
+
 log_is_clean($node, 'a type that is altered');
 done_testing();
