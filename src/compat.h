@@ -13,6 +13,7 @@
 
 #include "access/amapi.h"
 #include "catalog/pg_class.h"
+#include "catalog/pg_proc.h"
 #include "commands/vacuum.h"
 #include "executor/instrument.h"
 #include "nodes/tidbitmap.h"

@@ -368,6 +368,12 @@ typedef struct InsertRepair
 	void		(*repair_part) (BxRepair *);
 } InsertRepair;
 
+/*
+ * Collecting statistics reads a page of every segment.  In a larger index, an
+ * insert leaves that to VACUUM.
+ */
+#define MAX_INSERT_STATS_PAGES	(64 * 1024 * 1024 / BLCKSZ)
+
 static void
 repair_in_insert(void *arg)
 {
@@ -375,7 +381,8 @@ repair_in_insert(void *arg)
 	BxRepair   *repair = &insert->repair;
 
 	insert->repair_part(repair);
-	if (repair->summaries + repair->groups > 0)
+	if (repair->summaries + repair->groups > 0 &&
+		RelationGetNumberOfBlocks(repair->index) <= MAX_INSERT_STATS_PAGES)
 		refresh_stats(repair->index, insert->layout, NULL);
 }
 
