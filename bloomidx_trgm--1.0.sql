@@ -5,8 +5,23 @@
 
 -- The script runs as superuser, and others may be able to create objects in the schema of this extension.  So the schemas of
 -- the other extensions are written into the names of their objects, and the names of pg_catalog are qualified.
+--
+-- Versions of pg_trgm before 1.4 have no operator %>>, and the owner of the database can install them in a schema in which he
+-- may create one, though not with a function in C.
 DO $do$
+DECLARE
+	trgm_schema name := (SELECT nspname FROM pg_catalog.pg_extension, pg_catalog.pg_namespace n
+		WHERE n.oid OPERATOR(pg_catalog.=) extnamespace AND extname OPERATOR(pg_catalog.=) 'pg_trgm');
 BEGIN
+	IF NOT EXISTS (SELECT FROM pg_catalog.pg_operator o, pg_catalog.pg_proc p, pg_catalog.pg_language l
+			WHERE o.oid OPERATOR(pg_catalog.=) pg_catalog.to_regoperator(
+					pg_catalog.format('%I.%%>>(pg_catalog.text,pg_catalog.text)', trgm_schema))
+				AND p.oid OPERATOR(pg_catalog.=) oprcode AND l.oid OPERATOR(pg_catalog.=) prolang
+				AND lanname OPERATOR(pg_catalog.=) 'c') THEN
+		RAISE EXCEPTION 'extension "pg_trgm" has no operator %%>>' USING
+			ERRCODE = 'object_not_in_prerequisite_state',
+			HINT = 'Update extension pg_trgm to version 1.4 or later.';
+	END IF;
 	EXECUTE pg_catalog.format($definition$
 CREATE OPERATOR CLASS trgm_ops FOR TYPE text USING bloomidx AS
 	OPERATOR 1 %1$I.%% (text, text),
@@ -24,9 +39,7 @@ CREATE OPERATOR CLASS trgm_ops FOR TYPE text USING bloomidx AS
 	FUNCTION 6 %1$I.gin_trgm_triconsistent(internal, smallint, text, integer,
 		internal, internal, internal),
 	STORAGE int4
-$definition$,
-		(SELECT nspname FROM pg_catalog.pg_extension, pg_catalog.pg_namespace n
-			WHERE n.oid OPERATOR(pg_catalog.=) extnamespace AND extname OPERATOR(pg_catalog.=) 'pg_trgm'),
+$definition$, trgm_schema,
 		(SELECT nspname FROM pg_catalog.pg_extension, pg_catalog.pg_namespace n
 			WHERE n.oid OPERATOR(pg_catalog.=) extnamespace AND extname OPERATOR(pg_catalog.=) 'bloomidx'));
 END $do$;

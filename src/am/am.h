@@ -146,6 +146,7 @@ extern void bx_validate_keys(Relation index, BxOptions *options);
 
 /* predicate.c */
 extern List *bx_predicate_hidden(IndexOptInfo *index);
+extern bool bx_predicate_is_simplified(IndexOptInfo *index);
 extern bool bx_predicate_is_rechecked(IndexPath *path, List *clauses);
 
 /* usable.c */

@@ -583,7 +583,7 @@ bxcostestimate(PlannerInfo *root, IndexPath *path, double loop_count,
 	 * An index scan evaluates the whole predicate (heap/visible.c).  The
 	 * planner reads this field after the cost.
 	 */
-	if (hidden != NIL)
+	if (hidden != NIL || bx_predicate_is_simplified(index))
 		index->amhasgettuple = false;
 
 	get_facts(root, index, &facts);

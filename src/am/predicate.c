@@ -14,16 +14,27 @@
  * and makes a bitmap scan prohibitively expensive if the executor would
  * evaluate a hidden condition in it.
  *
+ * The planner knows the predicate with its SQL functions inlined.  A bitmap
+ * scan evaluates the conditions that are in the plan, but an index scan takes
+ * the predicate from the relation cache when it begins, perhaps much later,
+ * and then SQL functions may have been replaced by other functions.  So
+ * bxcostestimate() excludes index scans also if the planner has removed calls
+ * of user-defined functions from the predicate.
+ *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
 
+#include "access/htup_details.h"
 #include "access/transam.h"
+#include "catalog/pg_index.h"
 #include "miscadmin.h"
 #include "nodes/nodeFuncs.h"
 #include "nodes/pathnodes.h"
 #include "optimizer/optimizer.h"
 #include "optimizer/restrictinfo.h"
+#include "utils/builtins.h"
+#include "utils/syscache.h"
 
 #include "am.h"
 
@@ -112,6 +123,62 @@ bx_predicate_hidden(IndexOptInfo *index)
 			hidden = lappend(hidden, lfirst(lc));
 	}
 	return hidden;
+}
+
+static bool
+is_same_function(Oid function, void *sought)
+{
+	return function == *(Oid *) sought;
+}
+
+static bool
+calls_function(Node *node, void *function)
+{
+	return node != NULL &&
+		(check_functions_in_node(node, is_same_function, function) ||
+		 expression_tree_walker(node, calls_function, function));
+}
+
+/* Returns whether a function is not built in, and the predicate lacks it. */
+static bool
+is_removed(Oid function, void *predicate)
+{
+	return function >= FirstNormalObjectId &&
+		!calls_function((Node *) predicate, &function);
+}
+
+static bool
+calls_removed(Node *node, void *predicate)
+{
+	return node != NULL &&
+		(check_functions_in_node(node, is_removed, predicate) ||
+		 expression_tree_walker(node, calls_removed, predicate));
+}
+
+/*
+ * Returns whether the predicate, as it was written, calls user-defined
+ * functions that the planner has removed from it.
+ */
+bool
+bx_predicate_is_simplified(IndexOptInfo *index)
+{
+	HeapTuple	tuple;
+	Datum		written;
+	bool		isnull = true;
+	bool		result;
+
+	if (index->indpred == NIL)
+		return false;
+
+	/* another extension may ask for the cost of a hypothetical index */
+	tuple = SearchSysCache1(INDEXRELID, ObjectIdGetDatum(index->indexoid));
+	if (!HeapTupleIsValid(tuple))
+		return false;
+	written = SysCacheGetAttr(INDEXRELID, tuple, Anum_pg_index_indpred, &isnull);
+	result = !isnull && calls_removed(stringToNode(TextDatumGetCString(written)),
+									  index->indpred);
+	ReleaseSysCache(tuple);
+	return result;
 }
 
 /*

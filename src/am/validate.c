@@ -22,6 +22,7 @@
 #include "catalog/pg_opclass.h"
 #include "catalog/pg_opfamily.h"
 #include "catalog/pg_type.h"
+#include "miscadmin.h"
 #include "utils/builtins.h"
 #include "utils/catcache.h"
 #include "utils/lsyscache.h"
@@ -393,16 +394,17 @@ bxvalidate(Oid opclassoid)
 
 /*
  * Returns whether an index has never been built.  A build of an existing index
- * has a new file, or replaces the contents of a file that was created in the
- * same transaction; then pg_class has the number of pages of the last build.
- * An error in such a build would make TRUNCATE and VACUUM FULL of the table
- * fail.
+ * has a new file, or replaces the contents of its file; then pg_class has the
+ * numbers of pages and rows of the last build, or -1 rows if the file was new.
+ * pg_upgrade creates an existing index without building it.  An error would
+ * make TRUNCATE and VACUUM FULL of the table, or pg_upgrade, fail.
  */
 static bool
 is_new(Relation index)
 {
-	return index->rd_newRelfilelocatorSubid == InvalidSubTransactionId &&
-		index->rd_rel->relpages == 0;
+	return !IsBinaryUpgrade &&
+		index->rd_newRelfilelocatorSubid == InvalidSubTransactionId &&
+		index->rd_rel->relpages == 0 && index->rd_rel->reltuples == 0;
 }
 
 /*

@@ -96,6 +96,16 @@ CREATE INDEX arrays_i ON arrays USING bloomidx (a);
 CREATE TABLE ranges (r tstzrange);
 INSERT INTO ranges SELECT tstzrange('2000-01-01Z', timestamptz '2000-01-02Z' + i * interval '1 s') FROM generate_series(1, 2000) i;
 CREATE INDEX ranges_i ON ranges USING bloomidx (r);
+-- indexes that could not be created any more
+CREATE TYPE pair AS (a int, b text);
+CREATE TABLE pairs (p pair);
+CREATE INDEX pairs_i ON pairs USING bloomidx (p);
+INSERT INTO pairs SELECT ROW(i, i)::pair FROM generate_series(1, 2000) i;
+ALTER TYPE pair ADD ATTRIBUTE j json;
+CREATE TABLE combined (a int, t text[]);
+CREATE INDEX combined_i ON combined USING bloomidx (a, t array_elements_ops);
+INSERT INTO combined SELECT i, ARRAY['x'] FROM generate_series(1, 2000) i;
+ALTER INDEX combined_i SET (keys = all);
 });
 
 # Every row is found, on a server of either version.

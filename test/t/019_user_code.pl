@@ -239,11 +239,34 @@ foreach my $scan ('SET enable_bitmapscan = off', 'SET enable_indexscan = off')
 		'none', "a function in the predicate does not see hidden rows: $scan");
 }
 
-# A reader who may not call a built-in function in the predicate can search the table.
+# A function that is inlined into the plan is replaced before a scan with the plan begins.
 query(q{
 SET ROLE alice;
 DROP INDEX implied_n;
 ALTER TABLE implied DISABLE ROW LEVEL SECURITY;
+CREATE FUNCTION inlined(int) RETURNS bool LANGUAGE sql IMMUTABLE AS 'SELECT $1 > 0';
+CREATE INDEX implied_n ON implied } . using_index('n', pages_per_range => 1) . q{ WHERE inlined(m) OR m IS NOT NULL;
+ANALYZE implied;
+});
+my $reader = $node->background_psql('postgres');
+$reader->query_safe("SET plan_cache_mode = force_generic_plan; SET seq_page_cost = 1e5;
+	PREPARE q(int) AS SELECT count(*) FROM implied WHERE n = \$1 AND m IS NOT NULL");
+is($reader->query_safe('EXECUTE q(5)'), 1, 'a plan is prepared that uses the index');
+query(q{
+SET ROLE alice;
+CREATE OR REPLACE FUNCTION inlined(int) RETURNS bool IMMUTABLE LANGUAGE plpgsql AS
+	$$ BEGIN PERFORM public.write_down('inlined'); RETURN $1 > 0; END $$;
+ALTER INDEX implied_n SET (false_positive_rate = 0.02);
+TRUNCATE calls;
+});
+is($reader->query_safe('EXECUTE q(5)'), 1, 'and finds the row after the function was replaced');
+is(query('SELECT count(*) FROM calls'), 0, 'without calling the new function');
+$reader->quit;
+
+# A reader who may not call a built-in function in the predicate can search the table.
+query(q{
+SET ROLE alice;
+DROP INDEX implied_n;
 CREATE INDEX implied_n ON implied } . using_index('n', pages_per_range => 1) . q{ WHERE m IS NOT NULL OR initcap(t) = 'X'});
 query('REVOKE EXECUTE ON FUNCTION initcap(text) FROM public');
 is(query("SET ROLE mallory; SET seq_page_cost = 1e5; SELECT count(*) FROM implied WHERE n = 5 AND m = 5"),
@@ -251,6 +274,7 @@ is(query("SET ROLE mallory; SET seq_page_cost = 1e5; SELECT count(*) FROM implie
 query('GRANT EXECUTE ON FUNCTION initcap(text) TO public');
 query('DROP FUNCTION costly');
 query('DROP TABLE implied');
+query('DROP FUNCTION inlined');
 
 # --- An expression that bloomidx_estimate is asked about runs as the owner, too, and not for a caller without the owner's
 # rights.  Its names are resolved under the caller's search_path, like those of an operator class.

@@ -129,7 +129,18 @@ foreach my $command ('VACUUM FULL o', 'REINDEX TABLE o', 'TRUNCATE o')
 }
 $node->safe_psql('postgres', q{INSERT INTO o SELECT ROW(i, 'b', NULL)::other FROM generate_series(1, 1000) i});
 is($node->safe_psql('postgres', q{SELECT bloomidx_check('o_k')}), '1000', 'rows without a value of the attribute have their keys in the index');
-my ($failed, undef, $error) = $node->psql('postgres', 'CREATE INDEX ON o ' . using_index('k'));
+my ($failed, undef, $error) = $node->psql(
+	'postgres', qq{
+CREATE TYPE third AS (a int);
+CREATE TEMP TABLE again (k third) ON COMMIT DELETE ROWS;
+CREATE INDEX again_k ON again @{[ using_index('k') ]};
+TRUNCATE again;
+ALTER TYPE third ADD ATTRIBUTE j json;
+INSERT INTO again VALUES (ROW(1, NULL));
+SELECT count(*) FROM again;
+});
+is($failed, 0, 'an empty index of a temporary table is built again at each commit') or diag $error;
+($failed, undef, $error) = $node->psql('postgres', 'CREATE INDEX ON o ' . using_index('k'));
 like($error, qr/ERROR:  cannot create index "o_k_idx": values of column "k" cannot be hashed/, 'a new index is refused');
 ($failed, undef, $error) = $node->psql(
 	'postgres', q{

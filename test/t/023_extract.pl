@@ -469,6 +469,23 @@ CREATE FUNCTION ext.citext_hash_extended(ext.citext, bigint) RETURNS bigint LANG
 	is($status, 3, 'bloomidx_citext is not created with a function that is not that of citext');
 	like($stderr, qr/ERROR:  extension "citext" has no function citext_hash_extended\nHINT:  Update extension citext/, 'and says why');
 }
+SKIP:
+{
+	skip 'pg_trgm 1.3 is not available', 2
+	  if !$available{pg_trgm} || !$available{bloomidx_trgm} ||
+	  $node->safe_psql('postgres', q{SELECT count(*) FROM pg_available_extension_versions WHERE name = 'pg_trgm' AND version = '1.3'}) eq '0';
+	$node->safe_psql('postgres', 'CREATE DATABASE planted_trgm');
+	$node->safe_psql(
+		'planted_trgm', q{
+CREATE SCHEMA ext;
+CREATE EXTENSION pg_trgm SCHEMA ext VERSION '1.3';
+CREATE FUNCTION ext.evil(text, text) RETURNS bool LANGUAGE plpgsql STRICT IMMUTABLE AS 'BEGIN RETURN true; END';
+CREATE OPERATOR ext.%>> (FUNCTION = ext.evil, LEFTARG = text, RIGHTARG = text);
+CREATE EXTENSION bloomidx});
+	my ($status, undef, $stderr) = $node->psql('planted_trgm', 'CREATE EXTENSION bloomidx_trgm');
+	is($status, 3, 'bloomidx_trgm is not created with an operator that is not that of pg_trgm');
+	like($stderr, qr/ERROR:  extension "pg_trgm" has no operator %>>\nHINT:  Update extension pg_trgm/, 'and says why');
+}
 
 # bloomidx_probe() takes values of the column's type only, whatever the class is declared for.
 $node->safe_psql(
