@@ -17,9 +17,9 @@
  * The planner knows the predicate with its SQL functions inlined.  A bitmap
  * scan evaluates the conditions that are in the plan, but an index scan takes
  * the predicate from the relation cache when it begins, perhaps much later,
- * and then SQL functions may have been replaced by other functions.  So
- * bxcostestimate() excludes index scans also if the planner has removed calls
- * of user-defined functions from the predicate.
+ * and then SQL functions may have been replaced by other functions, and domains
+ * may have got constraints.  So bxcostestimate() excludes index scans also if
+ * the planner has removed user-defined code from the predicate.
  *
  *-------------------------------------------------------------------------
  */
@@ -148,16 +148,38 @@ is_removed(Oid function, void *predicate)
 }
 
 static bool
+checks_domain(Node *node, void *domain)
+{
+	return node != NULL &&
+		((IsA(node, CoerceToDomain) &&
+		  ((CoerceToDomain *) node)->resulttype == *(Oid *) domain) ||
+		 expression_tree_walker(node, checks_domain, domain));
+}
+
+/*
+ * Returns whether a node itself contains a function, or the check of a domain,
+ * that the predicate lacks.
+ */
+static bool
+is_node_removed(Node *node, Node *predicate)
+{
+	if (IsA(node, CoerceToDomain))
+		return !checks_domain(predicate, &((CoerceToDomain *) node)->resulttype);
+	return check_functions_in_node(node, is_removed, predicate);
+}
+
+static bool
 calls_removed(Node *node, void *predicate)
 {
 	return node != NULL &&
-		(check_functions_in_node(node, is_removed, predicate) ||
+		(is_node_removed(node, predicate) ||
 		 expression_tree_walker(node, calls_removed, predicate));
 }
 
 /*
- * Returns whether the predicate, as it was written, calls user-defined
- * functions that the planner has removed from it.
+ * Returns whether the predicate, as it was written, contains user-defined code
+ * that the planner has removed from it: calls of SQL functions, and checks of
+ * domains that have no constraints at present.
  */
 bool
 bx_predicate_is_simplified(IndexOptInfo *index)

@@ -409,33 +409,25 @@ is_new(Relation index)
 
 /*
  * Raises an error if values of a column contain a type without a hash
- * function.  If an existing index is built again, this is only a WARNING: the
- * owner of a composite type may have added an attribute of such a type, which
- * must not make TRUNCATE of other owners' tables fail.  Values that cannot be
- * hashed raise an error when they are indexed.
+ * function.
  */
 static void
 validate_contents(Relation index, int attno)
 {
 	Form_pg_attribute att = TupleDescAttr(RelationGetDescr(index), attno - 1);
 	Oid			type = bx_hash_unhashable_content(index, attno);
-	int			elevel = is_new(index) ? ERROR : WARNING;
 
 	if (OidIsValid(type) && type == att->atttypid)
-		ereport(elevel,
+		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_FUNCTION),
-				 errmsg(elevel == ERROR ?
-						"cannot create index \"%s\": the keys of column \"%s\" cannot be hashed" :
-						"index \"%s\": the keys of column \"%s\" cannot be hashed",
+				 errmsg("cannot create index \"%s\": the keys of column \"%s\" cannot be hashed",
 						RelationGetRelationName(index), NameStr(att->attname)),
 				 errdetail("Type %s has no extended hash function for its default equality operator.",
 						   format_type_be(type))));
-	else if (OidIsValid(type))
-		ereport(elevel,
+	if (OidIsValid(type))
+		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_FUNCTION),
-				 errmsg(elevel == ERROR ?
-						"cannot create index \"%s\": values of column \"%s\" cannot be hashed" :
-						"index \"%s\": values of column \"%s\" cannot be hashed",
+				 errmsg("cannot create index \"%s\": values of column \"%s\" cannot be hashed",
 						RelationGetRelationName(index), NameStr(att->attname)),
 				 errdetail("Type %s contains type %s, which has no extended hash function for its default equality operator.",
 						   format_type_be(att->atttypid), format_type_be(type)),
@@ -477,7 +469,15 @@ bx_validate_column(Relation index, int attno, Oid opclass)
 	validation.index = index;
 	validation.attno = attno;
 	validate(&validation);
-	validate_contents(index, attno);
+
+	/*
+	 * The owner of a composite type may have added an attribute that cannot
+	 * be hashed, or may be altering the type.  Neither must TRUNCATE of other
+	 * owners' tables fail, nor wait for a lock on the type.  Values that
+	 * cannot be hashed raise an error when they are indexed.
+	 */
+	if (is_new(index))
+		validate_contents(index, attno);
 	validate_collation(index, attno);
 }
 

@@ -261,6 +261,7 @@ bloomidx_check(PG_FUNCTION_ARGS)
 	bx_open_check_access(indexoid, false);
 	bx_open(indexoid, AccessShareLock, true, AccessShareLock, &check.heap,
 			&check.index);
+	bx_open_check_access(indexoid, false);	/* again; see inspect.c */
 	if (heapallindexed)
 		check_code(check.heap, check.index);
 	bx_progress_start(check.heap, check.index, &progress);

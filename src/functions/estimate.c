@@ -646,6 +646,7 @@ open_table(Oid tableoid)
 	/* expressions require further privileges; see hypothetical.c */
 	bx_open_check_table_access(tableoid, false);
 	table = relation_open(tableoid, AccessShareLock);
+	bx_open_check_table_access(tableoid, false);	/* again; see inspect.c */
 	if (table->rd_rel->relkind != RELKIND_RELATION &&
 		table->rd_rel->relkind != RELKIND_MATVIEW)
 		ereport(ERROR,

@@ -70,6 +70,9 @@ begin_inspection(Inspection *inspection, Oid indexoid, bool reveals_data)
 	bx_open_check_access(indexoid, reveals_data);
 	bx_open(indexoid, AccessShareLock, true, AccessShareLock,
 			&inspection->heap, &inspection->index);
+
+	/* privileges may have been revoked while we waited for the lock */
+	bx_open_check_access(indexoid, reveals_data);
 	inspection->first_blocks = RelationGetNumberOfBlocks(inspection->index);
 	bx_meta_read(inspection->index, &inspection->meta);
 	inspection->layout = bx_layout_by_id(inspection->index,

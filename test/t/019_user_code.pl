@@ -186,6 +186,7 @@ CREATE OPERATOR === (LEFTARG = int, RIGHTARG = int, FUNCTION = planned, RESTRICT
 CREATE TABLE implied (n int, m int, k int, f int, t text);
 INSERT INTO implied SELECT i, i, i, i % 3, 'x' FROM generate_series(1, 1000) i;
 CREATE DOMAIN alice_int AS int CHECK (predicate(VALUE));
+CREATE DOMAIN free_int AS int;
 CREATE INDEX ON implied USING bloomidx (k);
 ANALYZE implied;
 });
@@ -198,6 +199,7 @@ my @cases = (
 	[ 'predicate(m)', 'n = 5 AND predicate(m)', 'Index Scan' ],
 	[ 'predicate(m) IS NOT NULL', 'n = 5 AND predicate(m)', 'Index Scan' ],
 	[ 'predicate(m) AND m IS NOT NULL', '(n = 5 AND predicate(m) AND m IS NOT NULL) OR k = 5', 'Bitmap Index Scan' ],
+	[ 'CAST(m AS free_int) > 0 OR m IS NOT NULL', 'n = 5 AND m = 5', 'Bitmap Index Scan' ],
 	[ 'f OPERATOR(public.===) 1 OR m IS NOT NULL', 'n = 5 AND m = 5', 'Seq Scan' ],
 	[ 'm < 1000', 'n = 5 AND m < 10', 'Index Scan' ]);
 if (server_version($node) >= 16)
