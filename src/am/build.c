@@ -300,7 +300,8 @@ init_shared(BxBuild *build, const BxMetaPageData *meta, uint64 unit_ranges,
  * Returns the number of workers: as many as the planner suggests, but fewer
  * than units, because the leader builds units, too.  The planner checks
  * whether expressions and predicate are parallel safe, but not the functions
- * of operator classes.
+ * of operator classes.  While a contained type is being altered, there are no
+ * workers: REINDEX must not wait for the owner of a type.
  */
 static int
 choose_workers(BxBuild *build, uint64 nunits)
@@ -311,7 +312,7 @@ choose_workers(BxBuild *build, uint64 nunits)
 		return 0;
 	for (int i = 0; i < IndexRelationGetNumberOfKeyAttributes(build->index); i++)
 	{
-		if (bx_hash_runs_user_code(build->index, i + 1, true))
+		if (bx_hash_runs_user_code(build->index, i + 1, false))
 			return 0;
 	}
 	nworkers = bx_plan_workers(build->heap, build->index, build->indexInfo);

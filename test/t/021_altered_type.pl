@@ -131,6 +131,20 @@ $altering->query_safe('BEGIN; ALTER TYPE other ADD ATTRIBUTE i int');
 my ($waited, undef, $timeout) = $node->psql('postgres', "SET statement_timeout = '20s'; TRUNCATE o");
 is($waited, 0, 'TRUNCATE does not wait for a transaction that alters a type') or diag $timeout;
 $altering->query_safe('ROLLBACK');
+
+# Nor does REINDEX of a table that is large enough for a parallel build, which user-defined functions would prevent.
+$node->safe_psql(
+	'postgres', qq{
+CREATE TYPE inner_pair AS (a int);
+CREATE TYPE outer_pair AS (a int, b inner_pair);
+CREATE TABLE large (k outer_pair, pad text) WITH (fillfactor = 10);
+CREATE INDEX large_k ON large @{[ using_index('k', pages_per_range => 1) ]};
+INSERT INTO large SELECT ROW(i, NULL)::outer_pair, repeat('x', 900) FROM generate_series(1, 17000) i;
+});
+$altering->query_safe('BEGIN; ALTER TYPE inner_pair ADD ATTRIBUTE b int');
+($waited, undef, $timeout) = $node->psql('postgres', "SET statement_timeout = '60s'; REINDEX INDEX large_k");
+is($waited, 0, 'REINDEX of a large table does not wait for a transaction that alters a type') or diag $timeout;
+$altering->query_safe('ROLLBACK');
 $altering->quit;
 $node->safe_psql('postgres', q{INSERT INTO o SELECT ROW(i, 'b', NULL)::other FROM generate_series(1, 1000) i});
 is($node->safe_psql('postgres', q{SELECT bloomidx_check('o_k')}), '1000', 'rows without a value of the attribute have their keys in the index');
