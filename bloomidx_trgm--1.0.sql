@@ -6,8 +6,8 @@
 -- The script runs as superuser, and others may be able to create objects in the schema of this extension.  So the schemas of
 -- the other extensions are written into the names of their objects, and the names of pg_catalog are qualified.
 --
--- Versions of pg_trgm before 1.4 have no operator %>>, and the owner of the database can install them in a schema in which he
--- may create one, though not with a function in C.
+-- Versions of pg_trgm before 1.4 have no operator %>>.  The owner of the database can install such a version in a schema of
+-- the owner, and create an operator of this name there, but not with a new function in C.
 DO $do$
 DECLARE
 	trgm_schema name := (SELECT nspname FROM pg_catalog.pg_extension, pg_catalog.pg_namespace n

@@ -319,7 +319,7 @@ BEGIN
 	END IF;
 END $$;
 
--- All rows of "item" in the order in which they are there, by INSERT, with the index on the table.
+-- Inserts all rows of "item" into an empty table that has the index.
 CREATE PROCEDURE grow(p peer) LANGUAGE plpgsql AS $$
 BEGIN
 	PERFORM create_index(p, 'loaded');

@@ -251,7 +251,7 @@ my $node = PostgreSQL::Test::Cluster->new('extract');
 $node->init(extra => [ '--encoding=UTF8', '--locale=C.UTF-8' ]);
 $node->append_conf('postgresql.conf', "autovacuum = off\njit = off\nmax_parallel_workers_per_gather = 0\nfsync = off\n");
 $node->start;
-$node->safe_psql('postgres', 'CREATE EXTENSION bloomidx');
+$node->safe_psql('postgres', 'CREATE EXTENSION ' . ($ENV{BLOOMIDX_EXTENSION} || 'bloomidx'));
 
 # Compares the answers to all conditions by three kinds of scan; returns S|queries|with a hit|pages found|pages, and the failures.
 $node->safe_psql('postgres', q{

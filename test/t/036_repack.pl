@@ -11,8 +11,9 @@ use Test::More;
 use Time::HiRes qw(time);
 
 my $seconds = $ENV{BLOOMIDX_SECONDS} || 7;
-my $node = new_node('repack', conf => "wal_level = logical\nmax_repack_replication_slots = 2\n") if `postgres --version` =~ / (\d+)/ && $1 >= 19;
-plan skip_all => 'there is no REPACK before PostgreSQL 19' if !$node;
+my ($version) = `postgres --version` =~ / (\d+)/;
+plan skip_all => 'there is no REPACK before PostgreSQL 19' if $version < 19;
+my $node = new_node('repack', conf => "wal_level = logical\nmax_repack_replication_slots = 2\n");
 
 my $options = layout() eq 'partitioned' ? '' : ' WITH (layout = ' . layout() . ')';
 $node->safe_psql('postgres', join ';',
