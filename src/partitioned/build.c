@@ -299,8 +299,8 @@ start_partition(BxBuild *build, uint32 partition)
 	pb->partition = partition;
 	pb->summarize = partition > 0 || segments >= BX_MIN_SEGMENTS_FOR_SUMMARY;
 	bx_writer_start(pb->summaries, partition,
-					bx_node_rate(BX_LEVEL_PARTITION, partition,
-								 &build->shared->meta));
+					bx_summary_rate(build->shared->nunits,
+									build->shared->meta.false_positive_rate));
 	memset(&pb->top, 0, sizeof(pb->top));
 	bx_distinct_clear(&pb->partition_distinct);
 	pb->partition_done = 0;

@@ -844,7 +844,8 @@ bx_partitioned_estimate(const BxTableModel *model, uint8 lg_base, double rate,
 	double		range_keys = model->keys(model, pages_per_range);
 	double		segment_keys = model->keys(model, segment_pages);
 	double		unsummarized = 0;
-	BxPlan		summary = bx_filter_plan(segment_keys, Max(BX_SUMMARY_RATE, rate),
+	double		summary_rate = bx_summary_rate(partitions, rate);
+	BxPlan		summary = bx_filter_plan(segment_keys, summary_rate,
 										 BX_SLICE_ROWS);
 	double		summarized = partitions;
 
@@ -864,5 +865,5 @@ bx_partitioned_estimate(const BxTableModel *model, uint8 lg_base, double rate,
 													 BX_SLICE_ROWS, summary.nprobes);
 	return 1 + maps + regions + partitions + stats->partitioned.slices +
 		expect_groups(model, segment_pages * BX_SEGMENTS_PER_PARTITION, partitions, stats) +
-		summarized * expect_slices(segment_keys, Max(BX_SUMMARY_RATE, rate));
+		summarized * expect_slices(segment_keys, summary_rate);
 }

@@ -40,10 +40,21 @@ bx_segment_rate(bool summarized, double false_positive_rate)
 }
 
 /*
+ * Returns the target false-positive rate of the summaries of a new index with
+ * the given number of partitions.  It is not lower than false_positive_rate:
+ * an index with a high rate is meant to be small, or its queries have many
+ * keys.
+ */
+double
+bx_summary_rate(double partitions, double false_positive_rate)
+{
+	return Max(partitions <= BX_SMALL_INDEX ? BX_SMALL_SUMMARY_RATE :
+			   BX_SUMMARY_RATE, false_positive_rate);
+}
+
+/*
  * Returns the target false-positive rate of the filters of the children of a
- * node.  A summary has no lower rate than false_positive_rate: an index with a
- * high rate is meant to be small, or its queries have many keys.  The first
- * partition may have no summary.
+ * node that is created or rebuilt.  The first partition may have no summary.
  */
 double
 bx_node_rate(int level, uint32 number, const BxMetaPageData *meta)

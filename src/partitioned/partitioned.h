@@ -97,6 +97,7 @@ bx_level_ranges(int level)
 						   bx_levels[level].lg_children);
 }
 
+extern double bx_summary_rate(double partitions, double false_positive_rate);
 extern double bx_segment_rate(bool summarized, double false_positive_rate);
 extern double bx_node_rate(int level, uint32 number,
 						   const BxMetaPageData *meta);
@@ -178,6 +179,15 @@ extern void bx_create_group(Relation index, uint32 region,
  * save less than that, and would take more space.
  */
 #define BX_SUMMARY_RATE		0.004
+
+/*
+ * A summary that CREATE INDEX builds has this rate if the index has at most
+ * BX_SMALL_INDEX partitions.  Searches of a small index are fast, so that the
+ * pages that are read in vain take a larger part of the time, and the index is
+ * small even if it is larger by a twelfth.
+ */
+#define BX_SMALL_SUMMARY_RATE	0.001
+#define BX_SMALL_INDEX			4
 
 /*
  * The first partition gets no summary while it has fewer segments than this:
