@@ -237,10 +237,10 @@ keys_of_partition_before(Relation index, uint32 partition,
 
 /*
  * Plans a new group that contains the given partition: of up to
- * BX_INSERT_WIDTH partitions and BX_INSERT_PAGES pages, but not of more
- * partitions than there are before it, so that the space for partitions that
- * do not exist yet is bounded, and of no other partition that exists or that
- * another group contains.  Returns false if no group is small enough.
+ * BX_INSERT_WIDTH partitions and BX_INSERT_PAGES pages, but of at most half
+ * as many partitions as there are before it, so that the space for partitions
+ * that do not exist yet is bounded, and of no other partition that exists or
+ * that another group contains.  Returns false if no group is small enough.
  */
 static bool
 plan_group(const BxRegionPageData *region, uint32 partition, double keys,
@@ -251,7 +251,7 @@ plan_group(const BxRegionPageData *region, uint32 partition, double keys,
 	for (int width = BX_INSERT_WIDTH; width > 0; width /= 2)
 	{
 		int			first = child - child % width;
-		bool		fits = width == 1 || width <= partition;
+		bool		fits = width == 1 || width <= partition / 2;
 
 		for (int c = first; fits && c < first + width; c++)
 			fits = bx_groups_find(region, c) == NULL &&
