@@ -84,13 +84,21 @@ typedef struct BxOwnRow
 {
 	Oid			index;			/* InvalidOid: there is no such row */
 	TransactionId xid;			/* the row's inserter */
-	BlockNumber blkno;			/* the row's heap page */
-	uint64		key;			/* of the row, for the filters */
+	ItemPointerData tid;
+	uint16		hash;			/* of the row's keys, which are registered */
+	bool		is_locked;		/* the keys are locked during the check */
+	bool		skips_range;	/* a search for "key" alone can skip the row's
+								 * range */
+	uint64		key;
 } BxOwnRow;
 
-extern void bx_exclusion_inserted(const BxInsert *insert, ItemPointer tid,
-								  bool is_first);
+extern void bx_exclusion_inserted(const BxInsert *insert, const bool *isnull,
+								  ItemPointer tid, bool is_first);
 extern bool bx_exclusion_take(IndexScanDesc scan, BxOwnRow *row);
+extern bool bx_exclusion_ignores(Relation index, Relation heap,
+								 const BxOwnRow *row,
+								 const ItemPointerData *tid);
+extern void bx_exclusion_end(Relation index, const BxOwnRow *row);
 
 /* State of a scan. */
 typedef struct BxScan
@@ -120,8 +128,8 @@ extern void bx_scan_search(BxSearch *search);
 /* gettuple.c */
 typedef struct BxFetch BxFetch;
 extern bool bxgettuple(IndexScanDesc scan, ScanDirection direction);
-extern void bx_fetch_reset(BxFetch *fetch);
-extern void bx_fetch_end(BxFetch *fetch);
+extern void bx_fetch_reset(IndexScanDesc scan);
+extern void bx_fetch_end(IndexScanDesc scan);
 
 /* vacuum.c */
 extern IndexBulkDeleteResult *bxbulkdelete(IndexVacuumInfo *info,

@@ -12,7 +12,8 @@
  *
  * The pages of a step are visited in order.  The rows of a page that may match
  * are listed at once (heap/rows.c), and are returned before the next page is
- * read.  No page is pinned or locked between two calls, except the page of
+ * read.  No page is locked between two calls.  Pinned are the heap page whose
+ * rows are returned, which the executor would pin in any case, and the page of
  * the last row that visible.c has tested.
  *
  * Because rows are listed before they are returned, a TID may be out of date
@@ -51,6 +52,8 @@ struct BxFetch
 	BxVisible  *visible;		/* NULL: visibility is left to the executor */
 	bool		started;
 	bool		complete;		/* all pages have been found */
+	bool		is_check;		/* of "own", in an exclusion constraint */
+	BxOwnRow	own;
 	bool		skips_own;		/* own_range is skipped; see exclusion.c */
 	uint32		own_range;
 	uint32		distance;		/* maximum number of pages to prefetch */
@@ -136,17 +139,19 @@ start_fetch(IndexScanDesc scan, BxFetch *fetch)
 {
 	BxScan	   *opaque = fetch->scan;
 	BxSearch   *search = &opaque->search;
-	BxOwnRow	own;
 
 	/* before hash functions of users run, which might insert rows */
-	fetch->skips_own = bx_exclusion_take(scan, &own);
+	fetch->is_check = bx_exclusion_take(scan, &fetch->own);
 	fetch->started = true;
 	fetch->complete = !bx_scan_start(scan, scan->heapRelation);
 	if (fetch->complete)
 		return;
-	fetch->skips_own = fetch->skips_own && search->query->nelements == 1 &&
-		search->query->elements[0].key == own.key;
-	fetch->own_range = own.blkno >> search->geometry.lg_base;
+	fetch->skips_own = fetch->is_check && fetch->own.skips_range &&
+		search->query->nelements == 1 &&
+		search->query->elements[0].key == fetch->own.key;
+	if (fetch->skips_own)
+		fetch->own_range = ItemPointerGetBlockNumber(&fetch->own.tid) >>
+			search->geometry.lg_base;
 	search->found = add_step_pages;
 	search->arg = fetch;
 	fetch->max_pages = Min(Max(FIRST_STEP_PAGES,
@@ -234,7 +239,10 @@ bxgettuple(IndexScanDesc scan, ScanDirection direction)
 		while (fetch->next_row < fetch->nrows)
 		{
 			scan->xs_heaptid = fetch->rows[fetch->next_row++];
-			if (fetch->visible == NULL ||
+			if (fetch->is_check ?
+				!bx_exclusion_ignores(scan->indexRelation, scan->heapRelation,
+									  &fetch->own, &scan->xs_heaptid) :
+				fetch->visible == NULL ||
 				bx_visible_test(fetch->visible, &scan->xs_heaptid))
 				return true;
 			CHECK_FOR_INTERRUPTS();
@@ -247,18 +255,26 @@ bxgettuple(IndexScanDesc scan, ScanDirection direction)
 
 /* Prepares for a rescan. */
 void
-bx_fetch_reset(BxFetch *fetch)
+bx_fetch_reset(IndexScanDesc scan)
 {
+	BxFetch    *fetch = ((BxScan *) scan->opaque)->fetch;
+
 	if (fetch->visible)
 		bx_visible_reset(fetch->visible);
+	if (fetch->is_check)
+		bx_exclusion_end(scan->indexRelation, &fetch->own);
+	fetch->is_check = false;
 	fetch->started = false;
 	fetch->npages = fetch->next_page = 0;
 	fetch->nrows = fetch->next_row = 0;
 }
 
 void
-bx_fetch_end(BxFetch *fetch)
+bx_fetch_end(IndexScanDesc scan)
 {
+	BxFetch    *fetch = ((BxScan *) scan->opaque)->fetch;
+
+	bx_fetch_reset(scan);
 	if (fetch->visible)
 		bx_visible_end(fetch->visible);
 	MemoryContextDelete(fetch->search_cxt);

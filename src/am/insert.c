@@ -70,7 +70,7 @@ bxinsert(Relation index, Datum *values, bool *isnull, ItemPointer ht_ctid,
 						 insert->keys, &insert->row);
 	is_first = insert->layout->insert(insert, heap, ht_ctid, &insert->row);
 	if (index->rd_index->indisexclusion)
-		bx_exclusion_inserted(insert, ht_ctid, is_first);
+		bx_exclusion_inserted(insert, isnull, ht_ctid, is_first);
 	MemoryContextSwitchTo(oldcxt);
 	MemoryContextReset(insert->tmpcxt);
 	if (unlikely(insert->row.allocated > BX_MANY_KEYS))

@@ -62,7 +62,7 @@ bxrescan(IndexScanDesc scan, ScanKey scankey, int nscankeys, ScanKey orderbys,
 	if (scankey && scan->numberOfKeys > 0)
 		memmove(scan->keyData, scankey, scan->numberOfKeys * sizeof(ScanKeyData));
 	if (opaque->fetch != NULL)
-		bx_fetch_reset(opaque->fetch);
+		bx_fetch_reset(scan);
 	MemoryContextReset(opaque->cxt);
 }
 
@@ -72,7 +72,7 @@ bxendscan(IndexScanDesc scan)
 	BxScan	   *opaque = scan->opaque;
 
 	if (opaque->fetch != NULL)
-		bx_fetch_end(opaque->fetch);
+		bx_fetch_end(scan);
 	MemoryContextDelete(opaque->cxt);
 	if (opaque->own_cxt != NULL)
 		MemoryContextDelete(opaque->own_cxt);
