@@ -12,6 +12,8 @@
 #define BX_COMPAT_H
 
 #include "access/amapi.h"
+#include "access/heapam.h"
+#include "access/relscan.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_proc.h"
 #include "commands/vacuum.h"
@@ -143,6 +145,44 @@ typedef int CompareType;
 #else
 #define bx_index_fetch_begin(rel)	table_index_fetch_begin(rel, 0)
 #endif
+
+/*
+ * The heap page that the executor has pinned to fetch the rows of an index
+ * scan: returns its buffer if the page is blkno, else InvalidBuffer.
+ */
+static inline Buffer
+bx_fetch_pinned(struct IndexFetchTableData *fetch, BlockNumber blkno)
+{
+	Buffer		buffer = ((IndexFetchHeapData *) fetch)->xs_cbuf;
+
+	return BufferIsValid(buffer) && BufferGetBlockNumber(buffer) == blkno ?
+		buffer : InvalidBuffer;
+}
+
+/*
+ * Passes a pin on another page to the executor, which releases the pin of the
+ * page before.  Like the executor, prunes a page when it gets the pin.
+ */
+static inline void
+bx_fetch_pass(struct IndexFetchTableData *fetch, BlockNumber blkno,
+			  Buffer buffer)
+{
+	IndexFetchHeapData *heap = (IndexFetchHeapData *) fetch;
+	Buffer		before = heap->xs_cbuf;
+
+	heap->xs_cbuf = buffer;
+#if PG_VERSION_NUM >= 190000
+	heap->xs_blk = blkno;
+#endif
+	if (BufferIsValid(before))
+		ReleaseBuffer(before);
+#if PG_VERSION_NUM < 190000
+	heap_page_prune_opt(fetch->rel, buffer);
+#else
+	heap_page_prune_opt(fetch->rel, buffer, &heap->xs_vmbuffer,
+						fetch->flags & SO_HINT_REL_READ_ONLY);
+#endif
+}
 
 /*
  * Returns whether VACUUM may truncate an index of a table: according to the

@@ -57,6 +57,7 @@
 #include "utils/snapmgr.h"
 #include "utils/spccache.h"
 
+#include "../storage/storage.h"
 #include "heap.h"
 
 /* How a condition of the query is tested on a row. */
@@ -67,18 +68,43 @@ typedef struct RowTest
 	bool		is_null_test;
 	bool		null;			/* null test: true for IS NULL, false for IS
 								 * NOT NULL */
+	bool		same_type;		/* the value sought has the column's type */
+	bool		is_array;		/* "sought" is an array of values */
 	bool		is_comparison;	/* the value must be the same as "sought" */
 	Datum		sought;
 	BxHasher	hasher;			/* otherwise: the key of the value must be an
 								 * element */
 } RowTest;
 
+/*
+ * How most rows are excluded, by the first bytes of a column; see
+ * skip_excluded().
+ */
+typedef struct QuickTest
+{
+	int			offset;			/* of the column in the data of a tuple
+								 * without null values; -1: no quick test */
+	int			attnum;			/* of the column in the table */
+	int			length;			/* of the column's values, in bytes */
+	int64		sought;			/* the first bytes of the value sought */
+
+	/* if several values are sought: the set of the hashes of their bytes */
+	uint8	   *set;
+	int			set_shift;		/* 64 - log2(size of the set in bits) */
+} QuickTest;
+
+/* Bits of the set for each value, and the bits of the largest set */
+#define QUICK_SET_BITS			32
+#define MAX_QUICK_SET_BITS		(1 << 20)
+
 struct BxRows
 {
 	Relation	heap;
+	struct IndexFetchTableData *fetch;	/* of an index scan, or NULL */
 	Snapshot	snapshot;
 	TransactionId good_inserter;	/* see is_inserter_good */
 	const BxQuery *query;
+	QuickTest	quick;
 	Size		prefetch_offset;	/* see prefetch_tuples() */
 	int			ntests;			/* one for each condition that can be tested */
 	RowTest		tests[FLEXIBLE_ARRAY_MEMBER];
@@ -107,30 +133,129 @@ init_test(RowTest *test, Relation index, ScanKey key, const BxHasher *hasher)
 	else
 		bx_hasher_init(&test->hasher, index, key->sk_attno, InvalidOid);
 	test->sought = key->sk_argument;
+	test->same_type = same_type;
+	test->is_array = (key->sk_flags & SK_SEARCHARRAY) != 0;
 	test->is_comparison = test->hasher.is_fixed && same_type &&
-		!(key->sk_flags & SK_SEARCHARRAY);
+		!test->is_array;
 	return test->hasher.is_simple;
 }
 
 /*
- * Returns the offset in a tuple of the last byte of a column of fixed length,
- * if the preceding columns have fixed lengths as well, and the tuple has no
- * null values.  Otherwise returns the offset of the first column.
+ * Returns the offset of a column in the data of a tuple without null values,
+ * or -1 if the length of this column or of a preceding one is not fixed.
  */
-static Size
-prefetch_offset(TupleDesc desc, int attnum)
+static int
+offset_of_column(TupleDesc desc, int attnum)
 {
-	Size		offset = MAXALIGN(SizeofHeapTupleHeader);
+	int			offset = 0;
 
-	for (int i = 0; i < attnum; i++)
+	for (int i = 0;; i++)
 	{
 		Form_pg_attribute att = TupleDescAttr(desc, i);
 
 		if (att->attlen <= 0)
-			return MAXALIGN(SizeofHeapTupleHeader);
-		offset = att_align_nominal(offset, att->attalign) + att->attlen;
+			return -1;
+		offset = att_align_nominal(offset, att->attalign);
+		if (i == attnum - 1)
+			return offset;
+		offset += att->attlen;
 	}
-	return offset - 1;
+}
+
+/*
+ * Returns the first bytes of a value of fixed length.  A uuid need not be
+ * aligned.
+ */
+static inline int64
+read_head(const char *value, int length)
+{
+	int64		head;
+
+	switch (length)
+	{
+		case sizeof(int16):
+			return *(const int16 *) value;
+		case sizeof(int32):
+			return *(const int32 *) value;
+		default:
+			memcpy(&head, value, sizeof(head));
+			return head;
+	}
+}
+
+/* The same for a Datum. */
+static int64
+head_of_datum(Datum value, int length)
+{
+	switch (length)
+	{
+		case sizeof(int16):
+			return DatumGetInt16(value);
+		case sizeof(int32):
+			return DatumGetInt32(value);
+		case sizeof(int64):
+			return DatumGetInt64(value);
+		default:
+			return read_head(DatumGetPointer(value), length);
+	}
+}
+
+/* Returns the bit of a set for the first bytes of a value. */
+static inline uint32
+quick_bit(const QuickTest *quick, int64 head)
+{
+	return ((uint64) head * UINT64CONST(0x9E3779B97F4A7C15)) >> quick->set_shift;
+}
+
+/*
+ * Makes the set of the first bytes of the values of an array.  Returns false
+ * if there are too many.
+ */
+static bool
+make_quick_set(QuickTest *quick, Datum array)
+{
+	Datum	   *values;
+	bool	   *nulls;
+	int			n = bx_query_split_array(array, &values, &nulls);
+	int			lg_bits = 9;
+
+	if (n > MAX_QUICK_SET_BITS / QUICK_SET_BITS)
+		return false;
+	while ((1 << lg_bits) < n * QUICK_SET_BITS)
+		lg_bits++;
+	quick->set = palloc0((1 << lg_bits) / 8);
+	quick->set_shift = 64 - lg_bits;
+	for (int i = 0; i < n; i++)
+	{
+		uint32		bit;
+
+		if (nulls[i])
+			continue;
+		bit = quick_bit(quick, head_of_datum(values[i], quick->length));
+		quick->set[bit / 8] |= 1 << (bit % 8);
+	}
+	return true;
+}
+
+/* Prepares skip_excluded() and prefetch_tuples() for the first test. */
+static void
+prepare_quick_test(BxRows *rows)
+{
+	const RowTest *test = &rows->tests[0];
+	QuickTest  *quick = &rows->quick;
+	int			offset = offset_of_column(RelationGetDescr(rows->heap),
+										  test->attnum);
+
+	rows->prefetch_offset = MAXALIGN(SizeofHeapTupleHeader) + Max(offset, 0);
+	if (test->is_null_test || !test->hasher.is_fixed || !test->same_type)
+		return;
+	quick->attnum = test->attnum;
+	quick->length = test->hasher.length;
+	if (!test->is_array)
+		quick->sought = head_of_datum(test->sought, quick->length);
+	else if (!make_quick_set(quick, test->sought))
+		return;
+	quick->offset = offset;
 }
 
 /*
@@ -146,9 +271,12 @@ bx_rows_begin(IndexScanDesc scan, Relation heap, const BxQuery *query,
 	BxRows	   *rows = palloc(offsetof(BxRows, tests) + sizeof(RowTest) * n);
 
 	rows->heap = heap;
+	rows->fetch = scan->xs_heapfetch;
 	rows->snapshot = scan->xs_snapshot;
 	rows->good_inserter = InvalidTransactionId;
 	rows->query = query;
+	rows->quick.offset = -1;
+	rows->quick.set = NULL;
 	rows->ntests = 0;
 	for (int i = 0; i < n; i++)
 	{
@@ -161,8 +289,8 @@ bx_rows_begin(IndexScanDesc scan, Relation heap, const BxQuery *query,
 			rows->ntests++;
 		}
 	}
-	rows->prefetch_offset = rows->ntests == 0 ? 0 :
-		prefetch_offset(RelationGetDescr(heap), rows->tests[0].attnum);
+	if (rows->ntests > 0)
+		prepare_quick_test(rows);
 	return rows;
 }
 
@@ -247,6 +375,51 @@ may_match(BxRows *rows, HeapTuple tuple)
 }
 
 /*
+ * Returns whether a tuple does not have a value sought, as far as the first
+ * bytes of the value show.
+ */
+static inline bool
+is_excluded(const QuickTest *quick, HeapTupleHeader tuple)
+{
+	int64		head;
+	uint32		bit;
+
+	if ((tuple->t_infomask & (HEAP_XMIN_COMMITTED | HEAP_HASNULL)) != HEAP_XMIN_COMMITTED ||
+		HeapTupleHeaderGetNatts(tuple) < quick->attnum)
+		return false;
+	head = read_head((const char *) tuple + tuple->t_hoff + quick->offset,
+					 quick->length);
+	if (quick->set == NULL)
+		return head != quick->sought;
+	bit = quick_bit(quick, head);
+	return !((quick->set[bit / 8] >> (bit % 8)) & 1);
+}
+
+/*
+ * Returns the first line pointer from "off" on that has a tuple which the
+ * first test does not exclude at once; max + 1 if there is none.  The caller
+ * tests the tuple in full.
+ *
+ * A search of an index in memory spends much of its time on the rows of the
+ * heap pages that it has found, so this loop must be fast.  Almost all rows
+ * differ from the values sought in the first 8 bytes, and usually the column
+ * is at the same place in all tuples.
+ */
+static OffsetNumber
+skip_excluded(QuickTest quick, Page page, OffsetNumber off, OffsetNumber max)
+{
+	for (; off <= max; off++)
+	{
+		ItemId		lp = PageGetItemId(page, off);
+
+		if (ItemIdIsNormal(lp) &&
+			!is_excluded(&quick, (HeapTupleHeader) PageGetItem(page, lp)))
+			break;
+	}
+	return off;
+}
+
+/*
  * Replaces the tuples in tids[], which are in ascending order, by the roots of
  * their HOT chains, each root once.  Returns the number of roots.  A heap-only
  * tuple that no root leads to is visible to no snapshot, and is omitted.  The
@@ -283,16 +456,16 @@ find_roots(Page page, ItemPointerData *tids, int n)
 static inline void
 prefetch_tuples(const BxRows *rows, Page page, OffsetNumber max)
 {
+	Size		offset = rows->prefetch_offset;
+
 	for (OffsetNumber off = FirstOffsetNumber; off <= max; off++)
 	{
 		ItemId		lp = PageGetItemId(page, off);
-		char	   *tuple;
+		char	   *tuple = (char *) page + ItemIdGetOffset(lp);
 
-		if (!ItemIdIsNormal(lp))
-			continue;
-		tuple = (char *) PageGetItem(page, lp);
+		/* harmless if the line pointer has no tuple */
 		__builtin_prefetch(tuple + offsetof(HeapTupleHeaderData, t_infomask));
-		__builtin_prefetch(tuple + rows->prefetch_offset);
+		__builtin_prefetch(tuple + offset);
 	}
 }
 
@@ -318,8 +491,13 @@ list_rows(BxRows *rows, Page page, BlockNumber blkno,
 	prefetch_tuples(rows, page, max);
 	for (OffsetNumber off = FirstOffsetNumber; off <= max; off++)
 	{
-		ItemId		lp = PageGetItemId(page, off);
+		ItemId		lp;
 
+		if (rows->quick.offset >= 0)
+			off = skip_excluded(rows->quick, page, off, max);
+		if (off > max)
+			break;
+		lp = PageGetItemId(page, off);
 		if (!ItemIdIsNormal(lp))
 			continue;
 		tuple.t_data = (HeapTupleHeader) PageGetItem(page, lp);
@@ -337,13 +515,34 @@ list_rows(BxRows *rows, Page page, BlockNumber blkno,
 }
 
 /*
+ * Pins a page.  In an index scan the executor will fetch the rows that
+ * bx_rows_list() lists, so the page becomes the one that the executor has
+ * pinned: then the executor need not look up the page again.
+ */
+static Buffer
+pin_page(BxRows *rows, BlockNumber blkno)
+{
+	Buffer		buffer;
+
+	if (rows->fetch == NULL)
+		return bx_page_pin(rows->heap, blkno);
+	buffer = bx_fetch_pinned(rows->fetch, blkno);
+	if (!BufferIsValid(buffer))
+	{
+		buffer = bx_page_pin(rows->heap, blkno);
+		bx_fetch_pass(rows->fetch, blkno, buffer);
+	}
+	return buffer;
+}
+
+/*
  * Lists the roots of the rows of a page that may match, in ascending order,
  * and returns their number.  tids[] has room for MaxHeapTuplesPerPage.
  */
 int
 bx_rows_list(BxRows *rows, BlockNumber blkno, ItemPointerData *tids)
 {
-	Buffer		buffer = ReadBuffer(rows->heap, blkno);
+	Buffer		buffer = pin_page(rows, blkno);
 	Page		page = BufferGetPage(buffer);
 	int			n;
 
@@ -353,7 +552,9 @@ bx_rows_list(BxRows *rows, BlockNumber blkno, ItemPointerData *tids)
 	LockBuffer(buffer, BUFFER_LOCK_SHARE);
 	bx_test_for_old_snapshot(rows->snapshot, rows->heap, page);
 	n = list_rows(rows, page, blkno, tids);
-	UnlockReleaseBuffer(buffer);
+	LockBuffer(buffer, BUFFER_LOCK_UNLOCK);
+	if (rows->fetch == NULL)
+		ReleaseBuffer(buffer);
 	return n;
 }
 

@@ -65,20 +65,33 @@ typedef struct OpenNode
 #define ST_DEFINE
 #include "lib/sort_template.h"
 
-/*
- * Allocates n items.  An array in a query can have more elements than an
- * ordinary allocation can hold.
- */
+/* Returns the next n items of an allocation, and advances *rest. */
 static void *
-alloc_array(Size n, Size size)
+take_array(char **rest, Size n, Size size)
 {
-	return palloc_extended(n * size, MCXT_ALLOC_HUGE);
+	void	   *result = *rest;
+
+	*rest += MAXALIGN(n * size);
+	return result;
 }
 
+/*
+ * All arrays are in one allocation, because a search for a single element
+ * would spend a noticeable part of its time on allocations.  An array in a
+ * query can have more elements than an ordinary allocation can hold.
+ */
 static void
 init_search_state(SearchState *state, BxSearch *search)
 {
 	const BxQuery *query = search->query;
+	Size		n = query->nelements;
+	Size		nscratch = bx_query_scratch_masks(query);
+	Size		of_element = sizeof(Probe) * (BX_LEVEL_GROUP + 2) +
+	sizeof(BxMask) * BX_LEVEL_GROUP + sizeof(bool) + sizeof(int);
+	char	   *rest = palloc_extended(n * of_element +
+									   nscratch * sizeof(BxMask) +
+									   16 * MAXIMUM_ALIGNOF,
+									   MCXT_ALLOC_HUGE);
 
 	state->search = search;
 	state->index = search->index;
@@ -90,24 +103,23 @@ init_search_state(SearchState *state, BxSearch *search)
 	state->prefetch = state->prefetch > 1 ? Min(state->prefetch, 32) : 0;
 	for (int level = 1; level <= BX_LEVEL_GROUP; level++)
 	{
-		Probe	   *probes = alloc_array(query->nelements, sizeof(Probe));
+		Probe	   *probes = take_array(&rest, n, sizeof(Probe));
 
-		for (int i = 0; i < query->nelements; i++)
+		for (Size i = 0; i < n; i++)
 		{
 			probes[i].lh = bx_filter_level_hash(query->elements[i].key, level);
 			probes[i].element = i;
 		}
-		sort_probes(probes, query->nelements);
+		sort_probes(probes, n);
 		state->probes[level] = probes;
-		state->masks[level] = alloc_array(query->nelements, sizeof(BxMask));
+		state->masks[level] = take_array(&rest, n, sizeof(BxMask));
 	}
-	state->candidates = alloc_array(query->nelements, sizeof(Probe));
-	state->of_partition = alloc_array(query->nelements, sizeof(Probe));
-	state->is_candidate = alloc_array(query->nelements, sizeof(bool));
-	memset(state->is_candidate, false, query->nelements);
-	state->elements = alloc_array(query->nelements, sizeof(int));
-	state->scratch = alloc_array(bx_query_scratch_masks(query),
-								 sizeof(BxMask));
+	state->candidates = take_array(&rest, n, sizeof(Probe));
+	state->of_partition = take_array(&rest, n, sizeof(Probe));
+	state->is_candidate = take_array(&rest, n, sizeof(bool));
+	memset(state->is_candidate, false, n);
+	state->elements = take_array(&rest, n, sizeof(int));
+	state->scratch = take_array(&rest, nscratch, sizeof(BxMask));
 }
 
 /* Raises an error if the descriptor of a node is impossible. */
@@ -489,18 +501,19 @@ search_partition(SearchState *state, OpenNode *open)
 
 /*
  * Sets live[i] to the partitions whose filter in group i has to be tested.
- * These are the existing partitions of the group, except those whose current
- * filter is in a later group and those that match every key.  Returns false if
- * an existing partition that should have a filter is in no group: the region
- * page is damaged.
+ * These are the existing partitions of the group among the first npartitions
+ * of the region, except those whose current filter is in a later group and
+ * those that match every key.  Returns false if an existing partition that
+ * should have a filter is in no group: the region page is damaged.
  */
 static bool
-find_live_columns(const BxRegionPageData *region, BxMask *live)
+find_live_columns(const BxRegionPageData *region, uint32 npartitions,
+				  BxMask *live)
 {
 	BxMask		rest;
 
 	bx_mask_fill(&rest, false);
-	for (int c = 0; c < BX_FANOUT; c++)
+	for (int c = 0; c < npartitions; c++)
 	{
 		if (region->top[c] != 0 && !bx_groups_is_unfiltered(region, c))
 			bx_mask_set(&rest, c);
@@ -615,11 +628,12 @@ probe_group_page(SearchState *state, OpenGroup *open, int first, int next)
 }
 
 /*
- * Probes all groups of a region.  Returns false if a group was replaced
- * meanwhile; then the caller must copy the region page and probe again.
+ * Probes the groups of a region for its first npartitions partitions.  Returns
+ * false if a group was replaced meanwhile; then the caller must copy the
+ * region page and probe again.
  */
 static bool
-try_probe_region(SearchState *state, uint32 number,
+try_probe_region(SearchState *state, uint32 number, uint32 npartitions,
 				 const BxRegionPageData *region)
 {
 	int			n = state->search->query->nelements;
@@ -628,7 +642,7 @@ try_probe_region(SearchState *state, uint32 number,
 	for (int i = 0; i < n; i++)
 		memcpy(&state->masks[BX_LEVEL_GROUP][i], region->unfiltered,
 			   sizeof(BxMask));
-	if (!find_live_columns(region, live))
+	if (!find_live_columns(region, npartitions, live))
 		bx_page_corrupted(state->index, bx_dir_region(state->index, number),
 						  "partition without a group");
 	for (uint32 i = 0; state->prefetch > 0 && n == 1 && i < region->ngroups; i++)
@@ -671,23 +685,23 @@ try_probe_region(SearchState *state, uint32 number,
 }
 
 /*
- * Sets the masks of BX_LEVEL_GROUP to the partitions of a region that may
- * contain each element, and *matching to the partitions that may match the
- * whole query.
+ * Sets the masks of BX_LEVEL_GROUP to the partitions, among the first
+ * npartitions of a region, that may contain each element, and *matching to
+ * those that may match the whole query.
  */
 static void
-probe_region(SearchState *state, uint32 number, BxMask *matching)
+probe_region(SearchState *state, uint32 number, uint32 npartitions,
+			 BxMask *matching)
 {
-	BxRegionPageData *region = palloc(sizeof(BxRegionPageData));
+	BxRegionPageData region;	/* the size of a page */
 	int			n = state->search->query->nelements;
 
 	do
 	{
 		if (!bx_dir_read_region(state->index, number, &state->index_blocks,
-								region))
-			memset(region, 0, sizeof(*region)); /* no partition exists */
-	} while (!try_probe_region(state, number, region));
-	pfree(region);
+								&region))
+			memset(&region, 0, sizeof(region)); /* no partition exists */
+	} while (!try_probe_region(state, number, npartitions, &region));
 	for (int i = 0; i < n; i++)
 		state->elements[i] = i;
 	bx_query_match_masks(state->search->query, state->elements, n,
@@ -703,19 +717,22 @@ close_partition(OpenNode *open)
 	ReleaseBuffer(open->topbuf);
 }
 
+/* The number of partitions that are opened ahead of the one being searched */
+#define MAX_LEAD			4
+
 /*
- * Searches n partitions, in order; the block numbers of their top-level pages
- * are in tops[], 0 for those to be skipped.  The top-level pages and summaries
- * of the following partitions are prefetched meanwhile.  Stops if the search
- * is paused.
+ * Searches n partitions in the order of their numbers.  tops[] has the block
+ * numbers of their top-level pages.  The top-level pages and summaries of the
+ * following partitions are prefetched meanwhile.  Stops if the search is
+ * paused.
  */
 static void
-search_partitions(SearchState *state, uint32 first, uint32 n,
+search_partitions(SearchState *state, uint32 n, const uint32 *numbers,
 				  const BlockNumber *tops)
 {
-	OpenNode   *opened;
-	int			nopened;
-	int			lead;
+	OpenNode	opened[MAX_LEAD + 2];
+	uint32		nopened;
+	uint32		lead;
 
 	/*
 	 * "opened" is a ring of the partitions that are pinned: the one being
@@ -725,17 +742,16 @@ search_partitions(SearchState *state, uint32 first, uint32 n,
 	 * with a lead of 1, a page would be pinned immediately after it is
 	 * prefetched.
 	 */
-	lead = state->prefetch > 0 ? Max(2, Min(state->prefetch / 2, 4)) : 1;
+	lead = state->prefetch > 0 ? Max(2, Min(state->prefetch / 2, MAX_LEAD)) : 1;
 	nopened = lead + 2;
-	opened = palloc(sizeof(OpenNode) * nopened);
-	for (uint64 i = 0; i < (uint64) n + 2 * lead; i++)
+	for (uint32 i = 0; i < n + 2 * lead; i++)
 	{
-		if (state->prefetch > 0 && i < n && tops[i] != 0)
+		if (state->prefetch > 0 && i < n)
 			bx_page_prefetch(state->index, tops[i]);
-		if (i + 1 >= lead && i + 1 - lead < n && tops[i + 1 - lead] != 0)
+		if (i + 1 >= lead && i + 1 - lead < n)
 			pin_top(state, &opened[(i + 1 - lead) % nopened],
-					first + i + 1 - lead, tops[i + 1 - lead]);
-		if (i >= lead && i - lead < n && tops[i - lead] != 0)
+					numbers[i + 1 - lead], tops[i + 1 - lead]);
+		if (i >= lead && i - lead < n)
 		{
 			OpenNode   *open = &opened[(i - lead) % nopened];
 
@@ -744,53 +760,53 @@ search_partitions(SearchState *state, uint32 first, uint32 n,
 		}
 
 		/* pin the first slice of the partition to be searched next */
-		if (i + 1 >= 2 * lead && i + 1 - 2 * lead < n &&
-			tops[i + 1 - 2 * lead] != 0)
+		if (i + 1 >= 2 * lead && i + 1 - 2 * lead < n)
 			pin_first_slice(state, &opened[(i + 1 - 2 * lead) % nopened]);
-		if (i >= 2 * lead && tops[i - 2 * lead] != 0)
+		if (i >= 2 * lead)
 			search_partition(state, &opened[(i - 2 * lead) % nopened]);
 		if (state->search->paused)
 		{
-			for (uint64 j = i - 2 * lead + 1; j < n && j <= i + 1 - lead; j++)
-			{
-				if (tops[j] != 0)
-					close_partition(&opened[j % nopened]);
-			}
+			for (uint32 j = i - 2 * lead + 1; j < n && j <= i + 1 - lead; j++)
+				close_partition(&opened[j % nopened]);
 			break;
 		}
 	}
-	pfree(opened);
 }
 
 /*
  * Searches the partitions of a region that may match.  tops[] has the block
  * numbers of the top-level pages of its n partitions, 0 for those that do not
- * exist or have been searched; the array is changed.
+ * exist or have been searched.
  */
 static void
-search_region(SearchState *state, uint32 number, uint32 n, BlockNumber *tops)
+search_region(SearchState *state, uint32 number, uint32 n,
+			  const BlockNumber *tops)
 {
 	BxMask		matching;
-	uint32		kept = 0;
+	uint32		nmatching = 0;
+	uint32		numbers[BX_FANOUT];
+	BlockNumber matching_tops[BX_FANOUT];
 
 	bx_mask_fill(&matching, true);
 	if (n > 1)
-		probe_region(state, number, &matching);
+		probe_region(state, number, n, &matching);
 	else
 	{
 		for (int i = 0; i < state->search->query->nelements; i++)
 			bx_mask_fill(&state->masks[BX_LEVEL_GROUP][i], true);
 	}
 
-	for (uint32 i = 0; i < n; i++)
+	for (int i = bx_mask_next(&matching, 0); i < n;
+		 i = bx_mask_next(&matching, i + 1))
 	{
-		if (!bx_mask_test(&matching, i))
-			tops[i] = 0;
-		if (tops[i] != 0)
-			kept++;
+		if (tops[i] == 0)
+			continue;
+		numbers[nmatching] = number * BX_FANOUT + i;
+		matching_tops[nmatching] = tops[i];
+		nmatching++;
 	}
-	if (kept > 0)
-		search_partitions(state, number * BX_FANOUT, n, tops);
+	if (nmatching > 0)
+		search_partitions(state, nmatching, numbers, matching_tops);
 }
 
 /*

@@ -27,57 +27,64 @@ bx_page_corrupted(Relation index, BlockNumber blkno, const char *problem)
 
 /*
  * The shared buffers in which this backend has recently found pages of
- * indexes.  Any entry may be out of date.  The entries of consecutive pages
- * are consecutive, so those of an index of up to 512 MB do not collide.
+ * indexes and of their tables.  Any entry may be out of date.  The entries of
+ * consecutive pages are consecutive, so those of an index of up to 512 MB do
+ * not collide.  Tables are larger than indexes, so the pages of tables have
+ * entries of their own.
  */
 #define RECENT_BUFFERS		65536
 
 typedef struct RecentBuffer
 {
-	uint32		tag;			/* identifies the index and the page */
+	uint32		tag;			/* identifies the relation and the page */
 	Buffer		buffer;			/* InvalidBuffer if the entry is unused */
 } RecentBuffer;
 
-static RecentBuffer recent_buffers[RECENT_BUFFERS];
+static RecentBuffer recent_index_buffers[RECENT_BUFFERS];
+static RecentBuffer recent_table_buffers[RECENT_BUFFERS];
 
 /* Returns the entry of a page, and its identification in *tag. */
 static RecentBuffer *
-find_recent(Relation index, BlockNumber blkno, uint32 *tag)
+find_recent(Relation rel, BlockNumber blkno, uint32 *tag)
 {
-	*tag = bx_rel_number(index) * 0x9E3779B1 + blkno;
-	return &recent_buffers[*tag % RECENT_BUFFERS];
+	RecentBuffer *recent = rel->rd_rel->relkind == RELKIND_INDEX ?
+	recent_index_buffers : recent_table_buffers;
+
+	*tag = bx_rel_number(rel) * 0x9E3779B1 + blkno;
+	return &recent[*tag % RECENT_BUFFERS];
 }
 
 /*
- * Pins a page of an index, like ReadBuffer().  First looks for the page in the
- * buffer in which this backend last found the page.  This is faster than a
- * lookup in the server's buffer table, which waits for main memory twice, and
- * locks a part of the table.
+ * Pins a page of an index or of its table, like ReadBuffer().  First looks for
+ * the page in the buffer in which this backend last found the page.  This is
+ * faster than a lookup in the server's buffer table, which waits for main
+ * memory twice, and locks a part of the table.
  *
  * Before PostgreSQL 19, ReadRecentBuffer() takes a spinlock on the buffer.  So
- * this function is for slice and group pages, of which there are many; for
- * region and top-level pages, which all backends read, ReadBuffer() is better:
- * their entries in the buffer table are in the processor's cache.
+ * this function is for pages of the table, and for slice and group pages, of
+ * which there are many; for region and top-level pages, which all backends
+ * read, ReadBuffer() is better: their entries in the buffer table are in the
+ * processor's cache.
  *
- * Buffers of temporary indexes are not remembered.  A temporary index and a
- * permanent one may have files with the same number, and ReadRecentBuffer()
+ * Buffers of temporary relations are not remembered.  A temporary relation and
+ * a permanent one may have files with the same number, and ReadRecentBuffer()
  * cannot distinguish their pages.  Lookups in the table of local buffers are
  * fast.
  */
 Buffer
-bx_page_pin(Relation index, BlockNumber blkno)
+bx_page_pin(Relation rel, BlockNumber blkno)
 {
 	uint32		tag;
 	RecentBuffer *recent;
 
-	if (RelationUsesLocalBuffers(index))
-		return ReadBuffer(index, blkno);
-	recent = find_recent(index, blkno, &tag);
+	if (RelationUsesLocalBuffers(rel))
+		return ReadBuffer(rel, blkno);
+	recent = find_recent(rel, blkno, &tag);
 	if (recent->tag == tag && BufferIsValid(recent->buffer) &&
-		bx_read_recent_buffer(index, blkno, recent->buffer))
+		bx_read_recent_buffer(rel, blkno, recent->buffer))
 		return recent->buffer;
 	recent->buffer = InvalidBuffer; /* in case of an error */
-	recent->buffer = ReadBuffer(index, blkno);
+	recent->buffer = ReadBuffer(rel, blkno);
 	recent->tag = tag;
 	return recent->buffer;
 }

@@ -46,7 +46,7 @@ typedef struct BxPageBits
 /* page.c */
 pg_noreturn extern void bx_page_corrupted(Relation index, BlockNumber blkno,
 										  const char *problem);
-extern Buffer bx_page_pin(Relation index, BlockNumber blkno);
+extern Buffer bx_page_pin(Relation rel, BlockNumber blkno);
 extern void bx_page_prefetch(Relation index, BlockNumber blkno);
 extern void bx_page_init(Page page, uint8 kind);
 extern const char *bx_page_problem(Page page, uint8 kind);
