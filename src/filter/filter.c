@@ -433,7 +433,10 @@ bx_filter_fill_keys(int bits_set, int nrows, int nprobes)
 		(nprobes * log1p(-1.0 / nrows));
 }
 
-/* Returns the estimated number of distinct keys that were added. */
+/*
+ * Returns the estimated number of distinct keys that were added, which is not
+ * more than the number of keys that were added.
+ */
 double
 bx_distinct_estimate(const BxDistinct *distinct)
 {
@@ -451,5 +454,5 @@ bx_distinct_estimate(const BxDistinct *distinct)
 	/* for few keys, counting the empty registers is more precise */
 	if (estimate <= 2.5 * n && registers[0] > 0)
 		estimate = n * log((double) n / registers[0]);
-	return estimate;
+	return estimate < distinct->added ? estimate : distinct->added;
 }

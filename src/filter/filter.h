@@ -310,11 +310,16 @@ extern double bx_filter_fill_keys(int bits_set, int nrows, int nprobes);
  * Estimates the number of distinct keys (HyperLogLog), with an error of about
  * 3%. The upper bits of a key select a register, which stores 1 + the maximum
  * number of trailing zeros among its keys.
+ *
+ * 1024 keys that are chosen for the purpose fill all registers, so that the
+ * estimate would be 1e19.  Therefore the estimate is never more than the
+ * number of keys that were added, duplicates included.
  */
 #define BX_DISTINCT_BITS	10
 
 typedef struct BxDistinct
 {
+	double		added;			/* keys, duplicates included */
 	uint8_t		most[1 << BX_DISTINCT_BITS];
 } BxDistinct;
 
@@ -325,21 +330,27 @@ bx_distinct_clear(BxDistinct *distinct)
 }
 
 static inline void
-bx_distinct_add(BxDistinct *distinct, uint64_t key)
+bx_distinct_add(BxDistinct *distinct, const uint64_t *keys, size_t n)
 {
-	uint8_t    *most = &distinct->most[key >> (64 - BX_DISTINCT_BITS)];
+	distinct->added += (double) n;
+	for (size_t i = 0; i < n; i++)
+	{
+		uint64_t	key = keys[i];
+		uint8_t    *most = &distinct->most[key >> (64 - BX_DISTINCT_BITS)];
 
-	/* sentinel bit, so that ctz stops at the register index */
-	uint64_t	rest = key | UINT64_C(1) << (64 - BX_DISTINCT_BITS);
-	uint8_t		zeros = (uint8_t) (__builtin_ctzll(rest) + 1);
+		/* sentinel bit, so that ctz stops at the register index */
+		uint64_t	rest = key | UINT64_C(1) << (64 - BX_DISTINCT_BITS);
+		uint8_t		zeros = (uint8_t) (__builtin_ctzll(rest) + 1);
 
-	*most = zeros > *most ? zeros : *most;
+		*most = zeros > *most ? zeros : *most;
+	}
 }
 
 /* Adds the keys that have been added to "other". */
 static inline void
 bx_distinct_merge(BxDistinct *distinct, const BxDistinct *other)
 {
+	distinct->added += other->added;
 	for (size_t i = 0; i < sizeof(distinct->most); i++)
 	{
 		if (other->most[i] > distinct->most[i])

@@ -368,8 +368,7 @@ bx_partitioned_build_add(BxBuild *build, uint32 range, double done,
 		BX_RANGES_PER_PARTITION;
 	if (pb->summarize)
 	{
-		for (Size i = 0; i < nkeys; i++)
-			bx_distinct_add(&pb->distinct, keys[i]);
+		bx_distinct_add(&pb->distinct, keys, nkeys);
 		pb->segment_keys += nkeys;
 		bx_writer_add(pb->summaries, pb->segment % BX_SEGMENTS_PER_PARTITION, keys,
 					  nkeys, doubt, pb->segment_keys, (child + done) / BX_FANOUT);

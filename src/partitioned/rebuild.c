@@ -124,8 +124,7 @@ count_segment(void *arg, uint32 range, double done, const uint64 *keys,
 {
 	Rebuild    *rebuild = arg;
 
-	for (Size i = 0; i < nkeys; i++)
-		bx_distinct_add(&rebuild->distinct, keys[i]);
+	bx_distinct_add(&rebuild->distinct, keys, nkeys);
 }
 
 /* Estimates the keys per segment of a summary from some of the segments. */

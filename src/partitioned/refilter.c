@@ -41,8 +41,7 @@ count_range(void *arg, uint32 range, double done, const uint64 *keys,
 {
 	Refilter   *refilter = arg;
 
-	for (Size i = 0; i < nkeys; i++)
-		bx_distinct_add(&refilter->distinct, keys[i]);
+	bx_distinct_add(&refilter->distinct, keys, nkeys);
 }
 
 /* Range callback: adds keys to the filter. */

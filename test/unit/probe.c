@@ -449,13 +449,13 @@ test_distinct(void)
 {
 	static const int counts[] = {1, 10, 100, 1000, 2000, 3000, 5000, 10000,
 	100000};
+	static const uint64_t ends[] = {0, UINT64_MAX};
 	BxDistinct	distinct;
 
 	bx_distinct_clear(&distinct);
 	CHECK(bx_distinct_estimate(&distinct) == 0, "no keys: %g",
 		  bx_distinct_estimate(&distinct));
-	bx_distinct_add(&distinct, 0);
-	bx_distinct_add(&distinct, UINT64_MAX);
+	bx_distinct_add(&distinct, ends, 2);
 	CHECK(fabs(bx_distinct_estimate(&distinct) - 2) < 0.01, "two keys: %g",
 		  bx_distinct_estimate(&distinct));
 
@@ -475,7 +475,7 @@ test_distinct(void)
 				uint64_t	key = next_random();
 
 				for (int twice = 0; twice < 2; twice++)
-					bx_distinct_add(&distinct, key);
+					bx_distinct_add(&distinct, &key, 1);
 			}
 			told = bx_distinct_estimate(&distinct);
 			error = told / counts[i] - 1;
@@ -484,6 +484,29 @@ test_distinct(void)
 		CHECK(sqrt(squares / tries) < 0.05, "%d keys: the error is %g, told last %g",
 			  counts[i], sqrt(squares / tries), told);
 	}
+}
+
+/* Keys that fill all registers do not count for more than they are. */
+static void
+test_distinct_bound(void)
+{
+	BxDistinct	distinct;
+	BxDistinct	all;
+
+	bx_distinct_clear(&distinct);
+	bx_distinct_clear(&all);
+	for (uint64_t i = 0; i < 1 << BX_DISTINCT_BITS; i++)
+	{
+		uint64_t	key = i << (64 - BX_DISTINCT_BITS);
+
+		bx_distinct_add(&distinct, &key, 1);
+	}
+	CHECK(bx_distinct_estimate(&distinct) == 1 << BX_DISTINCT_BITS,
+		  "1024 keys: %g", bx_distinct_estimate(&distinct));
+	bx_distinct_merge(&all, &distinct);
+	bx_distinct_merge(&all, &distinct);
+	CHECK(bx_distinct_estimate(&all) == 2 << BX_DISTINCT_BITS,
+		  "2048 keys: %g", bx_distinct_estimate(&all));
 }
 
 /* Rows that are known to the compiler are found by shifting. */
@@ -511,6 +534,7 @@ main(void)
 	test_fill();
 	test_constant_rows();
 	test_distinct();
+	test_distinct_bound();
 	for (int nprobes = 1; nprobes <= BX_MAX_PROBES; nprobes++)
 	{
 		static const int rows[] = {252, ROWS, 1020, 2044};
