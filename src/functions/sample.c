@@ -38,8 +38,8 @@
 
 /*
  * Maximum number of keys in memory.  If there are more keys, only the keys
- * whose lowest bits are zero are counted: these are a random sample of all
- * keys, and the same sample on every page.
+ * with a small position (bx_hash_position) are counted: these are a random
+ * sample of all keys, and the same sample on every page.
  */
 #define MAX_KEYS		(1 << 20)
 
@@ -55,7 +55,9 @@ typedef struct Sampling
 	uint32		npages;
 	PageKey    *keys;
 	int			n;
-	int			shift;			/* lowest bits that are zero */
+	uint64		salt;			/* see bx_hash_position() */
+	int			shift;			/* -log2 of the part of the keys that are
+								 * counted */
 } Sampling;
 
 #define ST_SORT sort_page_keys
@@ -71,7 +73,8 @@ typedef struct Sampling
 static bool
 is_counted(const Sampling *sampling, uint64 key)
 {
-	return (key & ((UINT64CONST(1) << sampling->shift) - 1)) == 0;
+	return sampling->shift == 0 ||
+		bx_hash_position(key, sampling->salt, 64 - sampling->shift) == 0;
 }
 
 /* Halves the part of the keys that are counted. */
@@ -173,7 +176,8 @@ bx_sample_take(Relation table, const BxHypothetical *hypothetical,
 			   uint8 which, BxSample *sample)
 {
 	BlockNumber heap_blocks = RelationGetNumberOfBlocks(table);
-	Sampling	sampling = {.npages = Min(heap_blocks, SAMPLE_PAGES)};
+	Sampling	sampling = {.npages = Min(heap_blocks, SAMPLE_PAGES),
+	.salt = bx_hash_salt()};
 
 	memset(sample, 0, sizeof(*sample));
 	if (heap_blocks == 0)

@@ -100,6 +100,7 @@ struct BxHeapScan
 	uint64	   *table;			/* 0 marks an empty slot */
 	Size		table_size;		/* slots in use, a power of two */
 	Size		table_allocated;
+	uint64		salt;			/* see bx_hash_position() */
 	Size		limit;			/* maximum number of keys in memory */
 	bool		doubt;
 	Size		page_keys;		/* largest number of keys of one page so far */
@@ -128,6 +129,9 @@ struct BxHeapScan
  * little memory.
  */
 #define MANY_KEYS			65536
+
+/* Number of keys that are examined between two checks for interrupts. */
+#define KEYS_AT_ONCE		65536
 
 /*
  * Returns whether heap_getattr() reads the index columns as fast as deforming
@@ -221,6 +225,7 @@ bx_heapscan_begin(Relation heap, Relation index, IndexInfo *indexInfo,
 	scan->keys = palloc(sizeof(uint64) * scan->allocated);
 	scan->table_size = scan->table_allocated = SMALLEST_TABLE;
 	scan->table = palloc0(sizeof(uint64) * scan->table_allocated);
+	scan->salt = bx_hash_salt();
 	return scan;
 }
 
@@ -417,13 +422,13 @@ is_usable(BxHeapScan *scan, int i, int attnum, Datum value,
 }
 
 /*
- * Enters a key in the hash table, which must have a free slot.  Returns false
- * if the key was already present.
+ * Enters a key in the hash table, which must have a free slot; "start" is the
+ * key's position.  Returns false if the key was already present.
  */
 static inline bool
-enter_key(uint64 *table, Size mask, uint64 key)
+enter_key(uint64 *table, Size mask, Size start, uint64 key)
 {
-	Size		i = key & mask;
+	Size		i = start;
 
 	for (; table[i] != 0; i = (i + 1) & mask)
 	{
@@ -437,7 +442,8 @@ enter_key(uint64 *table, Size mask, uint64 key)
 /*
  * Removes the keys from keys[first] on that are already in the hash table,
  * and enters the others.  This is done for a whole page at a time, separately
- * from hashing, because its branches are unpredictable.
+ * from hashing, because its branches are unpredictable.  The caller holds no
+ * content lock, so that the statement can be cancelled.
  */
 static void
 drop_duplicates(BxHeapScan *scan, Size first)
@@ -446,15 +452,24 @@ drop_duplicates(BxHeapScan *scan, Size first)
 	uint64	   *keys = scan->keys;
 	uint64	   *table = scan->table;
 	Size		mask = scan->table_size - 1;
+	uint64		salt = scan->salt;
+	int			shift = 64 - pg_leftmost_one_pos64(scan->table_size);
 	Size		nkeys = scan->nkeys;
 	Size		n = first;
+	Size		end;
 
-	for (Size i = first; i < nkeys; i++)
+	for (Size i = first; i < nkeys; i = end)
 	{
-		uint64		key = keys[i];
+		end = Min(i + KEYS_AT_ONCE, nkeys);
+		CHECK_FOR_INTERRUPTS();
+		for (Size j = i; j < end; j++)
+		{
+			uint64		key = keys[j];
 
-		if (enter_key(table, mask, key))
-			keys[n++] = key;
+			if (enter_key(table, mask, bx_hash_position(key, salt, shift),
+						  key))
+				keys[n++] = key;
+		}
 	}
 	scan->nkeys = n;
 }

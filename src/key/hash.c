@@ -48,6 +48,26 @@ PG_FUNCTION_INFO_V1(bloomidx_hash_text);
 PG_FUNCTION_INFO_V1(bloomidx_hash_bpchar);
 PG_FUNCTION_INFO_V1(bloomidx_hash_name);
 
+/*
+ * Returns the odd random number with which this backend finds positions in hash
+ * tables; see bx_hash_position().  It has no influence on what is stored.
+ */
+uint64
+bx_hash_salt(void)
+{
+	static uint64 salt = 0;
+
+	if (salt == 0)
+	{
+		uint64		random;
+
+		if (!pg_strong_random(&random, sizeof(random)))
+			elog(ERROR, "could not generate a random number");
+		salt = random | 1;
+	}
+	return salt;
+}
+
 /* XXH3 of a string of bytes. */
 uint64
 bx_hash_bytes(const char *data, Size len, uint64 seed)

@@ -244,7 +244,20 @@ bx_hasher_same(const BxHasher *hasher, Datum a, Datum b)
  */
 typedef void (*BxProbeBytes) (void *arg, uint64 key, uint8 *result);
 
+/*
+ * Returns the position of a key in a hash table in memory that has
+ * 2^(64 - shift) slots: the upper bits of the product of the key and
+ * bx_hash_salt().  Keys can be chosen so that all have the same lower or upper
+ * bits, and a table that used these bits as the position would become a list.
+ */
+static inline uint64
+bx_hash_position(uint64 key, uint64 salt, int shift)
+{
+	return (key * salt) >> shift;
+}
+
 /* hash.c */
+extern uint64 bx_hash_salt(void);
 extern void bx_hasher_init(BxHasher *hasher, Relation index, int attno,
 						   Oid type);
 extern uint64 bx_hasher_key(BxHasher *hasher, Datum value);

@@ -22,6 +22,7 @@
 #include "postgres.h"
 
 #include "miscadmin.h"
+#include "port/pg_bitutils.h"
 #include "storage/lmgr.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
@@ -40,6 +41,7 @@ typedef struct KeySet
 	uint32		size;			/* slots that are used, a power of two; 0
 								 * before first use */
 	uint32		n;
+	uint64		salt;			/* see bx_hash_position() */
 } KeySet;
 
 typedef struct PartitionedInsert
@@ -761,7 +763,8 @@ insert_group(PartitionedInsert *state, Relation index, Buffer topbuf,
 static inline uint64 *
 find_slot(const KeySet *set, uint64 key)
 {
-	uint32		i = key & (set->size - 1);
+	int			shift = 64 - pg_leftmost_one_pos32(set->size);
+	uint32		i = bx_hash_position(key, set->salt, shift);
 
 	while (set->slots[i] != 0 && set->slots[i] != key)
 		i = (i + 1) & (set->size - 1);
@@ -784,6 +787,7 @@ reserve_slots(KeySet *set, MemoryContext cxt, int n)
 	{
 		set->slots = MemoryContextAllocZero(cxt, sizeof(uint64) * size);
 		set->size = size;
+		set->salt = bx_hash_salt();
 		for (uint32 i = 0; i < old.size; i++)
 		{
 			if (old.slots[i] != 0)
