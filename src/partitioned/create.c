@@ -50,13 +50,14 @@ make_slices(Relation index, BxMetaPageData *meta, BxNode *node)
 }
 
 /*
- * Makes the slices of a node for the given number of keys per child; see
- * make_slices.
+ * Makes the slices of a node for the given number of keys per child, but not
+ * for more than a child can have; see make_slices.
  */
 static void
 plan_and_make_slices(Relation index, BxMetaPageData *meta, double keys,
 					 BxNode *node)
 {
+	keys = Min(keys, bx_node_most_keys(index, meta, node->level));
 	bx_slices_plan(keys, bx_node_rate(node->level, node->number, meta), 0,
 				   &node->desc);
 	make_slices(index, meta, node);
@@ -191,7 +192,7 @@ keys_of_predecessor(Relation index, const BxNode *node)
 
 	/* filters in doubt are full, so the fill is meaningless */
 	if ((previous.desc.flags & BX_DESC_DOUBT) ||
-		!bx_slices_measure(index, &previous, NULL, &measure))
+		!bx_slices_measure(index, &previous, BX_SIZING_SLICES, NULL, &measure))
 		return previous.desc.keys;
 	if (measure.nchildren < BX_FEW_CHILDREN)
 		return Max(measure.keys, previous.desc.keys);
@@ -199,8 +200,8 @@ keys_of_predecessor(Relation index, const BxNode *node)
 }
 
 /*
- * Returns the keys that the filter of a new partition should be planned for:
- * those of the partition before it.
+ * Returns the keys that the filter of the partition before a new one has, or
+ * an estimate.
  */
 static double
 keys_of_partition_before(Relation index, uint32 partition,
@@ -230,9 +231,24 @@ keys_of_partition_before(Relation index, uint32 partition,
 	bx_dir_check_desc(index, BX_METAPAGE_BLKNO, &summary.desc, &index_blocks);
 	if (summary.desc.state == BX_NODE_PRESENT &&
 		!(summary.desc.flags & BX_DESC_DOUBT) &&
-		bx_slices_measure(index, &summary, NULL, &of_summary))
+		bx_slices_measure(index, &summary, BX_SIZING_SLICES, NULL,
+						  &of_summary))
 		return Max(of_summary.all_keys, 1);
 	return keys_per_range * BX_RANGES_PER_PARTITION;
+}
+
+/*
+ * Returns the keys that the filter of a new partition should be planned for:
+ * those of the partition before it, but not more than a partition can have.
+ */
+static double
+keys_of_new_partition(Relation index, const BxMetaPageData *meta,
+					  uint32 partition, double keys_per_range)
+{
+	double		keys = keys_of_partition_before(index, partition,
+												keys_per_range);
+
+	return Min(keys, bx_partition_most_keys(index, meta));
 }
 
 /*
@@ -288,8 +304,8 @@ provide_group(Relation index, BxMetaPageData *meta, uint32 partition,
 		*group = *found;
 	else if (region->ngroups < BX_MAX_GROUPS &&
 			 plan_group(region, partition,
-						keys_of_partition_before(index, partition,
-												 keys_per_range), group))
+						keys_of_new_partition(index, meta, partition,
+											  keys_per_range), group))
 	{
 		take_group(index, meta, group);
 		write_empty_group(index, number, group);

@@ -24,7 +24,8 @@
 
 /*
  * The fill of a partition's filter is measured in up to MEASURED_BLOCKS blocks,
- * of which up to BLOCKS_OF_PAGE are on the same page.
+ * of which up to BLOCKS_OF_PAGE are on the same page, or more if the group has
+ * few pages.
  */
 #define MEASURED_BLOCKS		64
 #define BLOCKS_OF_PAGE		8
@@ -333,7 +334,7 @@ bx_groups_merge_page(Relation index, uint32 region, const BxGroupDesc *group,
 
 /*
  * Estimates the keys and the false-positive rate of a partition's filter from
- * its fill in some blocks.  Returns false if a page is not that of the group:
+ * its fill in a random sample of its blocks.  Returns false if a page is not that of the group:
  * either the descriptor is out of date or the index is damaged.
  */
 bool
@@ -346,18 +347,20 @@ bx_groups_measure(Relation index, uint32 region, const BxGroupDesc *group,
 	uint32		npages = Min(bx_groups_pages(group), MEASURED_BLOCKS / most);
 	uint32		nblocks = 0;
 
+	most = Min(per_page, MEASURED_BLOCKS / npages);
 	memset(measure, 0, sizeof(*measure));
 	for (uint32 i = 0; i < npages; i++)
 	{
-		uint32		number = (uint64) i * bx_groups_pages(group) / npages;
-		uint32		n = Min(per_page, group->nblocks - number * per_page);
+		uint32		number = bx_sample_number(i, npages, bx_groups_pages(group));
+		uint32		blocks = Min(per_page, group->nblocks - number * per_page);
+		uint32		n = Min(blocks, most);
 		const char *problem;
 		Buffer		buffer = bx_groups_read(index, region, group, number,
 											strategy, &problem);
 
-		n = Min(n, most);
-		for (uint32 block = 0; problem == NULL && block < n; block++)
+		for (uint32 b = 0; problem == NULL && b < n; b++)
 		{
+			uint32		block = bx_sample_number(b, n, blocks);
 			int			bits = bx_group_count(BxPageGetContent(BufferGetPage(buffer)),
 											  BX_SLICE_ROWS, group->width,
 											  block, column);

@@ -8,6 +8,12 @@
  */
 #include "postgres.h"
 
+#include <math.h>
+
+#include "access/htup_details.h"
+#include "utils/float.h"
+#include "utils/rel.h"
+
 #include "partitioned.h"
 
 StaticAssertDecl(BX_FANOUT == 1 << 7, "wrong lg_child_ranges");
@@ -63,6 +69,45 @@ bx_node_rate(int level, uint32 number, const BxMetaPageData *meta)
 		return Max(bx_levels[level].rate, meta->false_positive_rate);
 	return bx_segment_rate(number >= BX_SEGMENTS_PER_PARTITION,
 						   meta->false_positive_rate);
+}
+
+/*
+ * Returns the largest number of keys that the rows of 2^lg_ranges ranges can
+ * have at the same time, markers included; infinity if a column extracts.
+ *
+ * Sizes that are derived from the fill of filters are limited to this number,
+ * because keys can be chosen so that no two of them set the same bit, and then
+ * the fill indicates up to six times as many keys.
+ */
+static double
+most_keys(Relation index, const BxMetaPageData *meta, int lg_ranges)
+{
+	int			natts = IndexRelationGetNumberOfKeyAttributes(index);
+
+	for (int attno = 1; attno <= natts; attno++)
+	{
+		if (bx_extract_is_used(index, attno))
+			return get_float8_infinity();
+	}
+	return ldexp((double) MaxHeapTuplesPerPage *
+				 bx_hash_keys_per_row(natts, meta->keys),
+				 meta->lg_base + lg_ranges) + 2 * natts;
+}
+
+/* The same for a child of a node of the given level. */
+double
+bx_node_most_keys(Relation index, const BxMetaPageData *meta, int level)
+{
+	return most_keys(index, meta, bx_levels[level].lg_child_ranges);
+}
+
+/* The same for a partition. */
+double
+bx_partition_most_keys(Relation index, const BxMetaPageData *meta)
+{
+	const BxLevel *top = &bx_levels[BX_TOP_LEVEL];
+
+	return most_keys(index, meta, top->lg_child_ranges + top->lg_children);
 }
 
 /* Returns the partition whose top-level page has the node's descriptor. */

@@ -101,6 +101,10 @@ extern double bx_summary_rate(double partitions, double false_positive_rate);
 extern double bx_segment_rate(bool summarized, double false_positive_rate);
 extern double bx_node_rate(int level, uint32 number,
 						   const BxMetaPageData *meta);
+extern double bx_node_most_keys(Relation index, const BxMetaPageData *meta,
+								int level);
+extern double bx_partition_most_keys(Relation index,
+									 const BxMetaPageData *meta);
 extern uint32 bx_node_partition(const BxNode *node);
 extern uint32 bx_node_slot(const BxNode *node);
 extern BxNodeDesc *bx_node_desc(const BxNode *node, BxTopPageData *top);
@@ -318,8 +322,35 @@ extern void bx_column_add(BxColumn *column, const uint64 *keys, Size n);
 extern void bx_column_write(const BxColumn *column, Relation index, bool wal);
 extern void bx_column_end(BxColumn *column);
 
+/*
+ * Returns number i of a random sample of n of the numbers 0 .. total - 1, in
+ * ascending order: one from each of n parts of about the same size.  If n is
+ * equal to total, these are all numbers.
+ *
+ * Keys can be chosen so that all are in the same slice or block.  If the places
+ * to measure were fixed, such keys could make a filter seem to be fuller than
+ * it is by the factor total / n.
+ */
+static inline uint32
+bx_sample_number(uint32 i, uint32 n, uint32 total)
+{
+	uint32		first = (uint64) i * total / n;
+	uint32		end = ((uint64) i + 1) * total / n;
+
+	return first + bx_random_below(end - first);
+}
+
 /* slices.c */
 #define BX_WRONG_PAGE		"page does not match its directory entry"
+
+/*
+ * The fill of a node is measured in this many of its slices, or in all if it
+ * has fewer, which is usual for segments.  BX_SIZING_SLICES is for measurements
+ * that determine the size of slices.  The others are made in every VACUUM, and
+ * should not read a large part of the index.
+ */
+#define BX_MEASURED_SLICES		16
+#define BX_SIZING_SLICES		64
 
 extern void bx_slices_plan(double keys, double rate, uint32 generation,
 						   BxNodeDesc *desc);
@@ -332,7 +363,8 @@ extern void bx_slices_set_doubt(char *rows, const BxMask *doubt);
 extern void bx_slices_write(Relation index, const BxNode *node, uint32 slice,
 							const char *rows, bool wal);
 extern bool bx_slices_measure(Relation index, const BxNode *node,
-							  BufferAccessStrategy strategy, BxMeasure *measure);
+							  uint32 most, BufferAccessStrategy strategy,
+							  BxMeasure *measure);
 extern void bx_slices_set_baseline(BxNodeDesc *desc, const BxMeasure *measure);
 
 /* extents.c */
@@ -387,7 +419,8 @@ extern void bx_regroup_settle(Relation index, uint32 region);
 extern BlockNumber bx_regroup_remove_unused(Relation index, uint32 region);
 
 /* refilter.c */
-extern void bx_refilter_partition(BxRepair *repair, uint8 lg_base,
+extern void bx_refilter_partition(BxRepair *repair,
+								  const BxMetaPageData *meta,
 								  uint32 partition, uint32 npartitions);
 extern bool bx_refilter_is_overfull(const BxGroupDesc *group,
 									const BxGroupMeasure *measure);

@@ -83,6 +83,14 @@ target_rate(const Rebuild *rebuild)
 						&rebuild->meta);
 }
 
+/* Returns the largest number of keys that a child of the node can have. */
+static double
+most_keys(const Rebuild *rebuild)
+{
+	return bx_node_most_keys(rebuild->repair->index, &rebuild->meta,
+							 rebuild->node.level);
+}
+
 /*
  * Calls callback() with the keys of n ranges, as far as they exist in the
  * heap.
@@ -192,6 +200,8 @@ count_keys(Rebuild *rebuild)
  * the new slices are at least as large as the old ones: if rows have been
  * deleted, or their transaction was rolled back, new rows will take their
  * place, and would soon fill slices that are planned for the few rows left.
+ * But they are not larger than the rows of the heap can ever need: the fill,
+ * which the size of the old slices may come from, can be misled.
  */
 static double
 keys_to_plan_for(Rebuild *rebuild)
@@ -199,7 +209,7 @@ keys_to_plan_for(Rebuild *rebuild)
 	double		keys = count_keys(rebuild);
 
 	if (isinf(rebuild->most_keys))
-		return Max(keys, rebuild->node.desc.keys);
+		return Min(Max(keys, rebuild->node.desc.keys), most_keys(rebuild));
 	return Min(keys, rebuild->most_keys);
 }
 
@@ -322,8 +332,8 @@ rebuild_node(void *arg)
 	desc = rebuild->shadow.desc;
 	if (!bx_mask_is_empty(&rebuild->doubt))
 		desc.flags |= BX_DESC_DOUBT;
-	if (bx_slices_measure(index, &rebuild->shadow, rebuild->repair->strategy,
-						  &measure))
+	if (bx_slices_measure(index, &rebuild->shadow, BX_SIZING_SLICES,
+						  rebuild->repair->strategy, &measure))
 		bx_slices_set_baseline(&desc, &measure);
 	BX_PAUSE(BX_PAUSE_FILLED);
 	bx_dir_swap_shadow(index, &rebuild->node, &rebuild->shadow, &desc);
@@ -381,8 +391,21 @@ needs_other_slices(Rebuild *rebuild, bool growing, int doubtful)
 	BxPlan		plan;
 
 	if (!bx_slices_measure(rebuild->repair->index, &rebuild->node,
-						   rebuild->repair->strategy, &measure))
+						   BX_MEASURED_SLICES, rebuild->repair->strategy,
+						   &measure))
 		return false;
+
+	/* more than twice as large as the rows of the heap can ever need */
+	if (desc->keys > most_keys(rebuild))
+	{
+		plan = bx_filter_plan(most_keys(rebuild), target_rate(rebuild),
+							  BX_SLICE_ROWS);
+		if (plan.nslices <= desc->nslices / 2)
+		{
+			rebuild->most_keys = most_keys(rebuild);
+			return true;
+		}
+	}
 
 	/*
 	 * A busy table always has some rows in doubt.  Reading all the rows again
@@ -483,7 +506,7 @@ repair_partition(Rebuild *rebuild, uint32 partition, uint32 npartitions,
 	segments = bx_node_count_segments(&top, &doubtful);
 	repair_node(rebuild, partition, BX_SLOT_SUMMARY, blkno, &top,
 				segments < BX_SEGMENTS_PER_PARTITION, segments, doubtful);
-	bx_refilter_partition(rebuild->repair, rebuild->meta.lg_base, partition,
+	bx_refilter_partition(rebuild->repair, &rebuild->meta, partition,
 						  npartitions);
 }
 
@@ -539,7 +562,7 @@ complete_first_partition(BxRepair *repair)
 		repair_node(&rebuild, 0, BX_SLOT_SUMMARY, blkno, &top, true, segments,
 					doubtful);
 	if (top.group.width == 0)
-		bx_refilter_partition(repair, rebuild.meta.lg_base, 0, npartitions);
+		bx_refilter_partition(repair, &rebuild.meta, 0, npartitions);
 }
 
 /*

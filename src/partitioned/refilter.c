@@ -23,7 +23,7 @@
 typedef struct Refilter
 {
 	BxRepair   *repair;
-	uint8		lg_base;
+	const BxMetaPageData *meta; /* a copy; only frozen fields are used */
 	uint32		partition;
 	BxTopPageData top;
 	uint32		like;			/* see bx_groups_plan() */
@@ -59,7 +59,7 @@ add_range_to_column(void *arg, uint32 range, double done, const uint64 *keys,
 static void
 scan_partition(Refilter *refilter, BxRangeCallback callback)
 {
-	bx_repair_scan_ranges(refilter->repair, refilter->lg_base,
+	bx_repair_scan_ranges(refilter->repair, refilter->meta->lg_base,
 						  (uint64) refilter->partition * BX_RANGES_PER_PARTITION,
 						  BX_RANGES_PER_PARTITION, callback, refilter);
 }
@@ -104,7 +104,7 @@ estimate_keys(Refilter *refilter)
 	bx_dir_check_desc(index, blkno, &summary.desc, &index_blocks);
 	if (summary.desc.state != BX_NODE_PRESENT ||
 		(summary.desc.flags & BX_DESC_DOUBT) ||
-		!bx_slices_measure(index, &summary, NULL, &measure))
+		!bx_slices_measure(index, &summary, BX_SIZING_SLICES, NULL, &measure))
 		return 0;
 	return Max(measure.all_keys, 1);
 }
@@ -168,7 +168,8 @@ rebuild_filter(void *arg)
 		return;
 
 	/* new rows will take the place of dead rows; see partitioned/rebuild.c */
-	keys = Max(keys, refilter->top.group.keys);
+	keys = Min(Max(keys, refilter->top.group.keys),
+			   bx_partition_most_keys(index, refilter->meta));
 	bx_groups_plan(keys, refilter->like, 1, refilter->partition % BX_FANOUT,
 				   &group);
 	if (!is_affordable(refilter, &group))
@@ -249,8 +250,8 @@ filter_needs_rebuild(Refilter *refilter, bool unfiltered)
  * is in doubt.
  */
 void
-bx_refilter_partition(BxRepair *repair, uint8 lg_base, uint32 partition,
-					  uint32 npartitions)
+bx_refilter_partition(BxRepair *repair, const BxMetaPageData *meta,
+					  uint32 partition, uint32 npartitions)
 {
 	Relation	index = repair->index;
 	BxRegionPageData *region = palloc(sizeof(BxRegionPageData));
@@ -270,7 +271,7 @@ bx_refilter_partition(BxRepair *repair, uint8 lg_base, uint32 partition,
 			bx_groups_check(index, blkno, &refilter->top.group,
 							partition % BX_FANOUT, &index_blocks);
 		refilter->repair = repair;
-		refilter->lg_base = lg_base;
+		refilter->meta = meta;
 		refilter->partition = partition;
 		refilter->like = bx_groups_like(region);
 		refilter->growing = partition + 1 >= npartitions;

@@ -18,14 +18,6 @@
 #include "partitioned.h"
 
 /*
- * The fill of a node is measured in one slice, or in up to MEASURED_SLICES
- * slices if the first has fewer keys than this: below this number, the
- * sampling error can be about 10%.
- */
-#define FEW_MEASURED_KEYS		512
-#define MEASURED_SLICES			16
-
-/*
  * Initializes a descriptor of slices for the given number of keys per child.
  * The slices have no pages yet: the caller sets desc->start.
  */
@@ -173,38 +165,29 @@ measure_slice(Relation index, const BxNode *node, uint32 slice,
 
 /*
  * Estimates the keys and the false-positive rates of a node from the fill of
- * its filters in one slice, which is a fair sample, or in several slices if
- * the first has few keys.  Returns false if a page is not the slice that
- * node->desc describes: either the descriptor is out of date or the index is
- * damaged, which the caller has to find out.  The caller has verified the
- * descriptor with bx_dir_check_desc().
+ * its filters in all slices, or in a random sample of "most" slices if it has
+ * more.  Returns false if a page is not the slice that node->desc describes:
+ * either the descriptor is out of date or the index is damaged, which the
+ * caller has to find out.  The caller has verified the descriptor with
+ * bx_dir_check_desc().
  */
 bool
-bx_slices_measure(Relation index, const BxNode *node,
+bx_slices_measure(Relation index, const BxNode *node, uint32 most,
 				  BufferAccessStrategy strategy, BxMeasure *measure)
 {
 	double		keys[BX_FANOUT] = {0};
 	double		rates[BX_FANOUT] = {0};
 	double		fill[BX_FANOUT] = {0};
-	double		total = 0;
 	double		squares = 0;
-	uint32		nslices = 1;
+	uint32		nslices = Min(node->desc.nslices, most);
 
 	memset(measure, 0, sizeof(*measure));
-	if (!measure_slice(index, node, 0, strategy, keys, rates, fill))
-		return false;
-	for (int i = 0; i < BX_FANOUT; i++)
-		total += keys[i];
-	if (total < FEW_MEASURED_KEYS)
+	for (uint32 i = 0; i < nslices; i++)
 	{
-		nslices = Min(node->desc.nslices, MEASURED_SLICES);
-		for (uint32 i = 1; i < nslices; i++)
-		{
-			uint32		slice = (uint64) i * node->desc.nslices / nslices;
+		uint32		slice = bx_sample_number(i, nslices, node->desc.nslices);
 
-			if (!measure_slice(index, node, slice, strategy, keys, rates, fill))
-				return false;
-		}
+		if (!measure_slice(index, node, slice, strategy, keys, rates, fill))
+			return false;
 	}
 
 	for (int i = 0; i < BX_FANOUT; i++)
@@ -235,7 +218,7 @@ bx_slices_measure(Relation index, const BxNode *node,
  * planned number; VACUUM compares later estimates with it.  Call it when all
  * bits of the node are set.  The estimate may exceed the plan if children
  * differ much in size, because the smallest children have no key in the
- * measured slice.  If the estimate is smaller, the planned number stays, so
+ * measured slices.  If the estimate is smaller, the planned number stays, so
  * that VACUUM notices a node that is too large.
  */
 void

@@ -52,6 +52,7 @@ struct BxNodeWriter
 	Relation	index;
 	pg_atomic_uint32 *next_generation;
 	double		rate;			/* target false-positive rate of the node */
+	double		most_keys;		/* that a child can have */
 	Size		limit;			/* maximum number of keys in memory */
 	uint32		window_size;	/* maximum number of slices whose bits are in
 								 * memory */
@@ -100,6 +101,8 @@ bx_writer_create(BxBuild *build, int level, Size memory)
 	writer->index = build->index;
 	writer->next_generation = &build->shared->next_generation;
 	writer->node.level = level;
+	writer->most_keys = bx_node_most_keys(build->index, &build->shared->meta,
+										  level);
 	writer->add_keys = bx_filter_choose_add_keys();
 	writer->limit = Max(memory / 4 * 3 / sizeof(uint64), FEWEST_KEPT_KEYS);
 	writer->window_size = Max(memory / 4 / (SLICE_BYTES + PLANE_BYTES), 1);
@@ -165,7 +168,7 @@ planned_keys(BxNodeWriter *writer)
 	if (writer->nchildren < BX_FEW_CHILDREN &&
 		writer->previous.state == BX_NODE_PRESENT)
 		keys = Max(keys, writer->previous.keys);
-	return keys;
+	return Min(keys, writer->most_keys);
 }
 
 /*
@@ -372,7 +375,8 @@ bx_writer_finish(BxNodeWriter *writer, BxNodeDesc *desc)
 		return 0;
 	if (bits_fit(writer))
 		write_slices(writer, 0, desc->nslices);
-	if (!bx_slices_measure(writer->index, &writer->node, NULL, &measure))
+	if (!bx_slices_measure(writer->index, &writer->node, BX_SIZING_SLICES,
+						   NULL, &measure))
 		bx_page_corrupted(writer->index, desc->start,
 						  "not the page that was written");
 	bx_slices_set_baseline(desc, &measure);
@@ -381,7 +385,7 @@ bx_writer_finish(BxNodeWriter *writer, BxNodeDesc *desc)
 						  desc->start + desc->nslices, true);
 
 	/*
-	 * approximate: children with no key in the sampled slice count as rate 0
+	 * approximate: children with no key in a measured slice count as rate 0
 	 */
 	nchildren = Max(measure.nchildren, writer->nchildren);
 	return nchildren > 0 ? measure.rate * measure.nchildren / nchildren : 0;
