@@ -334,8 +334,9 @@ bx_groups_merge_page(Relation index, uint32 region, const BxGroupDesc *group,
 
 /*
  * Estimates the keys and the false-positive rate of a partition's filter from
- * its fill in a random sample of its blocks.  Returns false if a page is not that of the group:
- * either the descriptor is out of date or the index is damaged.
+ * its fill in a random sample of its blocks.  Returns false if a page is not
+ * that of the group: either the descriptor is out of date or the index is
+ * damaged.
  */
 bool
 bx_groups_measure(Relation index, uint32 region, const BxGroupDesc *group,

@@ -395,18 +395,6 @@ needs_other_slices(Rebuild *rebuild, bool growing, int doubtful)
 						   &measure))
 		return false;
 
-	/* more than twice as large as the rows of the heap can ever need */
-	if (desc->keys > most_keys(rebuild))
-	{
-		plan = bx_filter_plan(most_keys(rebuild), target_rate(rebuild),
-							  BX_SLICE_ROWS);
-		if (plan.nslices <= desc->nslices / 2)
-		{
-			rebuild->most_keys = most_keys(rebuild);
-			return true;
-		}
-	}
-
 	/*
 	 * A busy table always has some rows in doubt.  Reading all the rows again
 	 * is worthwhile only if more than half of the children in doubt can be
