@@ -17,9 +17,6 @@
 #include "catalog/pg_class.h"
 #include "catalog/pg_proc.h"
 #include "commands/vacuum.h"
-#if PG_VERSION_NUM >= 150000
-#include "common/pg_prng.h"
-#endif
 #include "executor/instrument.h"
 #include "nodes/tidbitmap.h"
 #include "pgstat.h"
@@ -148,20 +145,6 @@ typedef int CompareType;
 #else
 #define bx_index_fetch_begin(rel)	table_index_fetch_begin(rel, 0)
 #endif
-
-/*
- * Returns a random number less than n, which is not 0.  PostgreSQL 15 has a
- * generator of its own, which setseed() does not influence.
- */
-static inline uint32
-bx_random_below(uint32 n)
-{
-#if PG_VERSION_NUM < 150000
-	return (uint32) random() % n;
-#else
-	return (uint32) pg_prng_uint64_range(&pg_global_prng_state, 0, n - 1);
-#endif
-}
 
 /*
  * The heap page that the executor has pinned to fetch the rows of an index

@@ -47,17 +47,18 @@
 #include "storage/lock.h"
 #include "storage/procarray.h"
 #include "utils/rel.h"
+#include "utils/resowner.h"
 #include "utils/snapmgr.h"
 
 #include "am.h"
 
 /*
- * Both are locks on a "tuple" of the index, whose offset is a hash of the key.
- * (An index has no other locks of this type.)  The block number is the ID of
- * the transaction that registers the key, or CHECK_LOCK for the duration of a
- * check.  The lock with the offset EVERY_KEY registers all keys.  After
- * MAX_REGISTERED locks, a transaction registers all keys, so that it needs few
- * locks.
+ * Both are locks on an "object", whose class is the index.  (No catalog has the
+ * OID of an index, so PostgreSQL has no such locks.)  The object's number is
+ * the ID of the transaction that registers the key, or CHECK_LOCK for the
+ * duration of a check; the sub-object's number is a hash of the key.  The lock
+ * with the hash EVERY_KEY registers all keys.  After MAX_REGISTERED locks, a
+ * transaction registers all keys, so that it needs few locks.
  */
 #define CHECK_LOCK			InvalidTransactionId
 #define EVERY_KEY			0
@@ -85,18 +86,22 @@ static int	nregistered;
 static void
 set_tag(LOCKTAG *tag, Relation index, TransactionId xid, uint16 hash)
 {
-	SET_LOCKTAG_TUPLE(*tag, index->rd_lockInfo.lockRelId.dbId,
-					  index->rd_lockInfo.lockRelId.relId, xid, hash);
+	SET_LOCKTAG_OBJECT(*tag, index->rd_lockInfo.lockRelId.dbId,
+					   index->rd_lockInfo.lockRelId.relId, xid, hash);
 }
 
 /*
- * Registers a key of the current transaction.  The locks of a subtransaction
- * that is rolled back are released, but its rows are dead.
+ * Registers a key of the current transaction.  The lock belongs to the
+ * subtransaction that has inserted the row: if it is rolled back, the lock is
+ * released, and the row is dead.  It must not belong to the portal that is
+ * being executed: if a cursor fails after a SAVEPOINT, its locks are released
+ * with the SAVEPOINT, although its older rows are live.
  */
 static void
 register_key(Relation index, uint16 hash)
 {
 	TransactionId xid = GetTopTransactionId();
+	ResourceOwner owner = CurrentResourceOwner;
 	LOCKTAG		tag;
 
 	if (!TransactionIdEquals(xid, registering))
@@ -109,7 +114,9 @@ register_key(Relation index, uint16 hash)
 	else if (hash != EVERY_KEY)
 		nregistered++;
 	set_tag(&tag, index, xid, hash);
+	CurrentResourceOwner = CurTransactionResourceOwner;
 	(void) LockAcquire(&tag, REGISTER_MODE, false, false);
+	CurrentResourceOwner = owner;
 }
 
 /* Returns whether another transaction has registered a key. */
@@ -172,6 +179,8 @@ bx_exclusion_inserted(const BxInsert *insert, const bool *isnull,
 			return;				/* PostgreSQL does not check the row */
 		is_plain = is_plain && insert->hashers[i].extractor == NULL;
 	}
+	Assert(!is_plain ||
+		   row->nvalues == bx_hash_keys_per_row(insert->natts, insert->keys));
 	own_row.hash = is_plain ?
 		1 + bx_hash_combine(row->keys, row->nvalues) % PG_UINT16_MAX : EVERY_KEY;
 	own_row.is_locked = false;

@@ -276,6 +276,7 @@ bx_rows_begin(IndexScanDesc scan, Relation heap, const BxQuery *query,
 	rows->good_inserter = InvalidTransactionId;
 	rows->query = query;
 	rows->quick.offset = -1;
+	rows->prefetch_offset = 0;
 	rows->quick.set = NULL;
 	rows->ntests = 0;
 	for (int i = 0; i < n; i++)

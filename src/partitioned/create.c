@@ -192,7 +192,7 @@ keys_of_predecessor(Relation index, const BxNode *node)
 
 	/* filters in doubt are full, so the fill is meaningless */
 	if ((previous.desc.flags & BX_DESC_DOUBT) ||
-		!bx_slices_measure(index, &previous, BX_SIZING_SLICES, NULL, &measure))
+		!bx_slices_measure_for_size(index, &previous, &measure))
 		return previous.desc.keys;
 	if (measure.nchildren < BX_FEW_CHILDREN)
 		return Max(measure.keys, previous.desc.keys);
@@ -231,8 +231,7 @@ keys_of_partition_before(Relation index, uint32 partition,
 	bx_dir_check_desc(index, BX_METAPAGE_BLKNO, &summary.desc, &index_blocks);
 	if (summary.desc.state == BX_NODE_PRESENT &&
 		!(summary.desc.flags & BX_DESC_DOUBT) &&
-		bx_slices_measure(index, &summary, BX_SIZING_SLICES, NULL,
-						  &of_summary))
+		bx_slices_measure_for_size(index, &summary, &of_summary))
 		return Max(of_summary.all_keys, 1);
 	return keys_per_range * BX_RANGES_PER_PARTITION;
 }

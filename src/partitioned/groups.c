@@ -334,7 +334,7 @@ bx_groups_merge_page(Relation index, uint32 region, const BxGroupDesc *group,
 
 /*
  * Estimates the keys and the false-positive rate of a partition's filter from
- * its fill in a random sample of its blocks.  Returns false if a page is not
+ * its fill in a sample of its blocks.  Returns false if a page is not
  * that of the group: either the descriptor is out of date or the index is
  * damaged.
  */
@@ -347,12 +347,14 @@ bx_groups_measure(Relation index, uint32 region, const BxGroupDesc *group,
 	uint32		most = Min(per_page, BLOCKS_OF_PAGE);
 	uint32		npages = Min(bx_groups_pages(group), MEASURED_BLOCKS / most);
 	uint32		nblocks = 0;
+	uint64		seed = bx_sample_seed(group->generation);
 
 	most = Min(per_page, MEASURED_BLOCKS / npages);
 	memset(measure, 0, sizeof(*measure));
 	for (uint32 i = 0; i < npages; i++)
 	{
-		uint32		number = bx_sample_number(i, npages, bx_groups_pages(group));
+		uint32		number = bx_sample_number(seed, i, npages,
+											  bx_groups_pages(group));
 		uint32		blocks = Min(per_page, group->nblocks - number * per_page);
 		uint32		n = Min(blocks, most);
 		const char *problem;
@@ -361,7 +363,7 @@ bx_groups_measure(Relation index, uint32 region, const BxGroupDesc *group,
 
 		for (uint32 b = 0; problem == NULL && b < n; b++)
 		{
-			uint32		block = bx_sample_number(b, n, blocks);
+			uint32		block = bx_sample_number(seed + i, b, n, blocks);
 			int			bits = bx_group_count(BxPageGetContent(BufferGetPage(buffer)),
 											  BX_SLICE_ROWS, group->width,
 											  block, column);

@@ -54,8 +54,7 @@ describe_node(WalkState *state, BxNode *node, BlockNumber blkno, BxPart *part)
 
 	bx_dir_check_desc(state->index, blkno, &node->desc, &index_blocks);
 	while (node->desc.state == BX_NODE_PRESENT &&
-		   !bx_slices_measure(state->index, node, BX_MEASURED_SLICES, NULL,
-							  &part->measure))
+		   !bx_slices_measure(state->index, node, NULL, &part->measure))
 		bx_dir_refresh(state->index, node, node->desc.start, BX_WRONG_PAGE);
 	part->number = node->number;
 	part->nranges = bx_level_ranges(node->level);

@@ -323,35 +323,29 @@ extern void bx_column_write(const BxColumn *column, Relation index, bool wal);
 extern void bx_column_end(BxColumn *column);
 
 /*
- * Returns number i of a random sample of n of the numbers 0 .. total - 1, in
- * ascending order: one from each of n parts of about the same size.  If n is
- * equal to total, these are all numbers.
+ * Returns number i of a sample of n of the numbers 0 .. total - 1, in ascending
+ * order: one from each of n parts of about the same size.  If n is equal to
+ * total, these are all numbers.
  *
- * Keys can be chosen so that all are in the same slice or block.  If the places
- * to measure were fixed, such keys could make a filter seem to be fuller than
- * it is by the factor total / n.
+ * Keys can be chosen so that all are in the same slice or block.  If it were
+ * known which slices are measured, such keys could make a filter seem to be
+ * fuller than it is by the factor total / n.  So the sample depends on a secret
+ * of the cluster (bx_sample_seed).  It is always the same for the same slices:
+ * if nothing is added to them, a later estimate is equal to the baseline.
  */
 static inline uint32
-bx_sample_number(uint32 i, uint32 n, uint32 total)
+bx_sample_number(uint64 seed, uint32 i, uint32 n, uint32 total)
 {
 	uint32		first = (uint64) i * total / n;
 	uint32		end = ((uint64) i + 1) * total / n;
 
-	return first + bx_random_below(end - first);
+	return first + bx_hash_mix(seed, i) % (end - first);
 }
 
 /* slices.c */
 #define BX_WRONG_PAGE		"page does not match its directory entry"
 
-/*
- * The fill of a node is measured in this many of its slices, or in all if it
- * has fewer, which is usual for segments.  BX_SIZING_SLICES is for measurements
- * that determine the size of slices.  The others are made in every VACUUM, and
- * should not read a large part of the index.
- */
-#define BX_MEASURED_SLICES		16
-#define BX_SIZING_SLICES		64
-
+extern uint64 bx_sample_seed(uint32 generation);
 extern void bx_slices_plan(double keys, double rate, uint32 generation,
 						   BxNodeDesc *desc);
 extern void bx_slices_init_page(Page page, const BxNode *node, uint32 slice);
@@ -363,8 +357,9 @@ extern void bx_slices_set_doubt(char *rows, const BxMask *doubt);
 extern void bx_slices_write(Relation index, const BxNode *node, uint32 slice,
 							const char *rows, bool wal);
 extern bool bx_slices_measure(Relation index, const BxNode *node,
-							  uint32 most, BufferAccessStrategy strategy,
-							  BxMeasure *measure);
+							  BufferAccessStrategy strategy, BxMeasure *measure);
+extern bool bx_slices_measure_for_size(Relation index, const BxNode *node,
+									   BxMeasure *measure);
 extern void bx_slices_set_baseline(BxNodeDesc *desc, const BxMeasure *measure);
 
 /* extents.c */

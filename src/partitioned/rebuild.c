@@ -332,8 +332,8 @@ rebuild_node(void *arg)
 	desc = rebuild->shadow.desc;
 	if (!bx_mask_is_empty(&rebuild->doubt))
 		desc.flags |= BX_DESC_DOUBT;
-	if (bx_slices_measure(index, &rebuild->shadow, BX_SIZING_SLICES,
-						  rebuild->repair->strategy, &measure))
+	if (bx_slices_measure(index, &rebuild->shadow, rebuild->repair->strategy,
+						  &measure))
 		bx_slices_set_baseline(&desc, &measure);
 	BX_PAUSE(BX_PAUSE_FILLED);
 	bx_dir_swap_shadow(index, &rebuild->node, &rebuild->shadow, &desc);
@@ -391,8 +391,7 @@ needs_other_slices(Rebuild *rebuild, bool growing, int doubtful)
 	BxPlan		plan;
 
 	if (!bx_slices_measure(rebuild->repair->index, &rebuild->node,
-						   BX_MEASURED_SLICES, rebuild->repair->strategy,
-						   &measure))
+						   rebuild->repair->strategy, &measure))
 		return false;
 
 	/*

@@ -104,7 +104,7 @@ estimate_keys(Refilter *refilter)
 	bx_dir_check_desc(index, blkno, &summary.desc, &index_blocks);
 	if (summary.desc.state != BX_NODE_PRESENT ||
 		(summary.desc.flags & BX_DESC_DOUBT) ||
-		!bx_slices_measure(index, &summary, BX_SIZING_SLICES, NULL, &measure))
+		!bx_slices_measure_for_size(index, &summary, &measure))
 		return 0;
 	return Max(measure.all_keys, 1);
 }

@@ -12,10 +12,21 @@
 
 #include <math.h>
 
+#include "access/xlog.h"
+#include "catalog/pg_control.h"
 #include "miscadmin.h"
 #include "utils/rel.h"
 
 #include "partitioned.h"
+
+/*
+ * The fill of a node is measured in one slice, or in up to MEASURED_SLICES
+ * slices if this one has fewer keys than FEW_MEASURED_KEYS: below this number,
+ * the sampling error can be about 10%.
+ */
+#define FEW_MEASURED_KEYS		512
+#define MEASURED_SLICES			16
+#define SIZING_SLICES			64
 
 /*
  * Initializes a descriptor of slices for the given number of keys per child.
@@ -164,27 +175,41 @@ measure_slice(Relation index, const BxNode *node, uint32 slice,
 }
 
 /*
- * Estimates the keys and the false-positive rates of a node from the fill of
- * its filters in all slices, or in a random sample of "most" slices if it has
- * more.  Returns false if a page is not the slice that node->desc describes:
- * either the descriptor is out of date or the index is damaged, which the
- * caller has to find out.  The caller has verified the descriptor with
- * bx_dir_check_desc().
+ * Returns the seed of bx_sample_number() for the slices, or the group, with the
+ * given generation.  The secret is the random number with which the server
+ * answers logins of unknown users; its hash discloses nothing of it.
  */
-bool
-bx_slices_measure(Relation index, const BxNode *node, uint32 most,
-				  BufferAccessStrategy strategy, BxMeasure *measure)
+uint64
+bx_sample_seed(uint32 generation)
+{
+	static uint64 secret = 0;
+
+	if (secret == 0)
+		secret = bx_hash_bytes(GetMockAuthenticationNonce(),
+							   MOCK_AUTH_NONCE_LEN, 0);
+	return bx_hash_mix(secret, generation);
+}
+
+/*
+ * Estimates the keys and the false-positive rates of a node from the fill of
+ * its filters in a sample of n slices.
+ */
+static bool
+measure_sample(Relation index, const BxNode *node, uint32 n,
+			   BufferAccessStrategy strategy, BxMeasure *measure)
 {
 	double		keys[BX_FANOUT] = {0};
 	double		rates[BX_FANOUT] = {0};
 	double		fill[BX_FANOUT] = {0};
 	double		squares = 0;
-	uint32		nslices = Min(node->desc.nslices, most);
+	uint32		nslices = Min(node->desc.nslices, n);
+	uint64		seed = bx_sample_seed(node->desc.generation);
 
 	memset(measure, 0, sizeof(*measure));
 	for (uint32 i = 0; i < nslices; i++)
 	{
-		uint32		slice = bx_sample_number(i, nslices, node->desc.nslices);
+		uint32		slice = bx_sample_number(seed, i, nslices,
+											 node->desc.nslices);
 
 		if (!measure_slice(index, node, slice, strategy, keys, rates, fill))
 			return false;
@@ -211,6 +236,37 @@ bx_slices_measure(Relation index, const BxNode *node, uint32 most,
 		measure->rate /= measure->nchildren;
 	}
 	return true;
+}
+
+/*
+ * Estimates the keys and the false-positive rates of a node from the fill of
+ * its filters in one slice, which is a fair sample, or in several slices if
+ * this one has few keys.  Returns false if a page is not the slice that
+ * node->desc describes: either the descriptor is out of date or the index is
+ * damaged, which the caller has to find out.  The caller has verified the
+ * descriptor with bx_dir_check_desc().
+ */
+bool
+bx_slices_measure(Relation index, const BxNode *node,
+				  BufferAccessStrategy strategy, BxMeasure *measure)
+{
+	if (!measure_sample(index, node, 1, strategy, measure))
+		return false;
+	if (measure->all_keys >= FEW_MEASURED_KEYS * (double) node->desc.nslices)
+		return true;
+	return measure_sample(index, node, MEASURED_SLICES, strategy, measure);
+}
+
+/*
+ * The same for the size of other slices, which must not be much too large if
+ * the keys are unevenly distributed over the slices: measures all slices, or
+ * SIZING_SLICES of them.
+ */
+bool
+bx_slices_measure_for_size(Relation index, const BxNode *node,
+						   BxMeasure *measure)
+{
+	return measure_sample(index, node, SIZING_SLICES, NULL, measure);
 }
 
 /*

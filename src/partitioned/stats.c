@@ -36,8 +36,7 @@ add_node(StatsState *state, const BxNode *node)
 	FilterSums *sums = &state->sums[node->level];
 	BxMeasure	measure;
 
-	if (!bx_slices_measure(state->index, node, BX_MEASURED_SLICES, state->strategy,
-						   &measure))
+	if (!bx_slices_measure(state->index, node, state->strategy, &measure))
 		return;
 	sums->filters += measure.nchildren;
 	sums->keys += measure.keys * measure.nchildren;

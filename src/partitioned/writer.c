@@ -375,8 +375,7 @@ bx_writer_finish(BxNodeWriter *writer, BxNodeDesc *desc)
 		return 0;
 	if (bits_fit(writer))
 		write_slices(writer, 0, desc->nslices);
-	if (!bx_slices_measure(writer->index, &writer->node, BX_SIZING_SLICES,
-						   NULL, &measure))
+	if (!bx_slices_measure(writer->index, &writer->node, NULL, &measure))
 		bx_page_corrupted(writer->index, desc->start,
 						  "not the page that was written");
 	bx_slices_set_baseline(desc, &measure);

@@ -165,10 +165,14 @@ my @cases = (
 	[ 'the first row of many', $many, 500 ],
 	[ 'the last row of many', $many, 540 ],
 	[ 'a row of one statement with many', 'INSERT INTO found SELECT generate_series(500, 600)', 577 ],
+	[ 'a row of a cursor that failed later, in a subtransaction',
+		'DECLARE c CURSOR FOR SELECT found_insert(x) FROM (VALUES (100), (0)) v (x); FETCH 1 FROM c; '
+		  . 'DO $$ BEGIN EXECUTE $f$FETCH 1 FROM c$f$; EXCEPTION WHEN division_by_zero THEN NULL; END $$', 100 ],
 	[ 'a row of a prepared transaction', q{INSERT INTO found VALUES (100); PREPARE TRANSACTION 'p'}, 100 ]);
 
 $node->safe_psql('postgres', "CREATE TABLE found (k int, n int DEFAULT 0, EXCLUDE @{[ using_index('k WITH =', pages_per_range => 1) ]});
 CREATE INDEX ON found (n);
+CREATE FUNCTION found_insert(x int) RETURNS int LANGUAGE plpgsql AS 'BEGIN INSERT INTO found VALUES (x); RETURN 1 / x; END';
 BEGIN; INSERT INTO found SELECT generate_series(1, 600); ROLLBACK; INSERT INTO found SELECT generate_series(1, 20)");
 foreach my $case (@cases)
 {
@@ -185,8 +189,9 @@ foreach my $case (@cases)
 }
 is( $node->safe_psql('postgres', q{BEGIN; INSERT INTO found SELECT generate_series(1000, 1999); SAVEPOINT s;
 INSERT INTO found SELECT generate_series(2000, 2999); ROLLBACK TO s; INSERT INTO found SELECT generate_series(2000, 2999);
-SELECT count(*) <= 18 FROM pg_locks WHERE relation = 'found_k_excl'::regclass AND locktype = 'tuple'; COMMIT}),
-	't', 'a transaction with many rows has few locks');
+SELECT count(*) <= 18 FROM pg_locks WHERE classid = 'found_k_excl'::regclass AND locktype = 'object';
+SELECT count(*) > 1 FROM pg_locks WHERE classid = 'found_k_excl'::regclass AND locktype = 'object'; COMMIT}),
+	"t\nt", 'a transaction with many rows has few locks');
 
 # Dead rows whose keys cannot be computed make the check of a new constraint slow, and CREATE INDEX says so.
 $node->safe_psql('postgres', 'CREATE TABLE dead (k text) WITH (autovacuum_enabled = off); INSERT INTO dead SELECT i FROM generate_series(1, 500) i; DELETE FROM dead WHERE k = $$7$$');
