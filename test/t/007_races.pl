@@ -553,8 +553,8 @@ sub an_index_scan_finds_its_versions_whatever_comes_after
 	return;
 }
 
-# Of two that insert an equal key, the second sees the first, however long that is still searching.  The filter of the range has
-# the key of a deleted row, so neither of the two skips the range.
+# Of two that insert an equal key, the second waits for the end of the first's check, however long that takes, and then sees the
+# row of the first.  The filter of the range has the key of a deleted row, so neither of the two skips the range.
 sub the_later_of_two_equal_keys_waits
 {
 	my ($try) = @_;
@@ -564,8 +564,7 @@ sub the_later_of_two_equal_keys_waits
 	query("INSERT INTO $table VALUES (1000); DELETE FROM $table WHERE k = 1000");
 	my $first = scan_until_listed("INSERT INTO $table VALUES (1000)");
 	my $second = start("SET deadlock_timeout = '10min'; INSERT INTO $table VALUES (1000)");
-	$gate->wait_until("SELECT count(*) = 2 FROM pg_locks WHERE NOT granted AND locktype = 'advisory'");
-	# the one who listed first goes on; both see each other only if the second inserted before the first listed
+	$gate->wait_until("SELECT count(*) = 1 FROM pg_locks WHERE NOT granted AND classid = '${table}_k_excl'::regclass AND locktype = 'object'");
 	go_on($first, 'listed');
 	$second->quit;
 	is(query("SELECT count(*) FROM $table WHERE k = 1000"), 1, "$try: one of two equal keys is refused");
